@@ -20,6 +20,8 @@ MODULES: Final = {
     "json-schema": ("jsonschema",),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
+    "delta": ("deltalake", "pyarrow"),
+    "iceberg": ("pyiceberg", "pyarrow"),
     "ui": ("starlette", "uvicorn"),
 }
 

@@ -70,6 +70,9 @@ POINTS: tuple[str, ...] = (
     "commit.before",
     "commit.between",
     "commit.after",
+    # the commit of a table of a lake: it has looked at the log; the log has it, and its notes are there still
+    "lake.commit.before",
+    "lake.commit.after",
     "receipt.before",
     "receipt.after",
     "retention.recorded",

@@ -310,6 +310,29 @@ def test_the_tables_shown_are_written(
     assert len(read(bootstrap, totals)) == 4
 
 
+def test_the_delta_table_shown_is_written(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+    """The pipeline of docs/delta.md as it is, but for the places where it reads and writes."""
+    sales, where = topic(2), str(tmp_path / "sales")
+    shown, reading = blocks(ROOT / "docs/delta.md", "python")
+    (tmp_path / "sales.py").write_text(
+        shown.replace('KafkaSource("sales"', f'KafkaSource("{sales}"').replace("/data/sales", where)
+    )
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]:
+        producer.produce(sales, json.dumps({"user": user, "amount": amount, "at": "2026-01-31T12:00:00Z"}))
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
+
+    ref = AppRef(tmp_path / "sales.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    names: dict[str, Any] = {}
+    exec(reading.replace("/data/sales", where), names)
+    rows = names["table"].to_pylist()
+    assert sorted((row["user"], row["amount"]) for row in rows) == [("ann", 3), ("ann", 4), ("bob", 2)]
+    assert {row["at"].isoformat() for row in rows} == {"2026-01-31T12:00:00+00:00"}
+
+
 def test_the_avro_shown_is_read_and_written(
     tmp_path: Path, bootstrap: str, topic: Callable[..., str], registry: RegistryServer
 ) -> None:

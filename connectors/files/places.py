@@ -25,7 +25,8 @@ from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Committer, JobContext
 
-_NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
+NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
+"""File systems whose disks are elsewhere."""
 
 
 class Place(Protocol):
@@ -88,7 +89,7 @@ class Directory:
             why = is_file if self.path.is_file() else f"{error}. The directory must be writable."
             raise ConfigError(f"FileSink cannot commit in {self.path}: {why}") from error
         kind, notices = disk.filesystem(self.path), []
-        if kind.split(".")[0] in _NETWORK:
+        if kind.split(".")[0] in NETWORK:
             notices.append(f"{self.path} is on {kind}: exactly-once depends on its server keeping what fsync promised.")
         if not refuses:
             notices.append(

@@ -2,12 +2,13 @@
 
 Rule: nothing is committed before all committables of the epoch have been probed, and the answer of
 ``protocol`` is carried out as it is: this module decides nothing. Probes, and commits, of several committables run
-at the same time, and one that fails does not keep the others from their answers.
+at the same time, and one that fails does not keep the others from their answers. A committer that commits together is
+asked once for all that it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,17 @@ from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.errors import CommittableLost, ConfigError, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import Announces, CheckpointStorage, Committable, Committer, Outcome, Probe
+from kafka_eos.interfaces import (
+    Announces,
+    CheckpointStorage,
+    CommitsTogether,
+    Committable,
+    Committer,
+    Outcome,
+    Probe,
+    committed,
+    probed,
+)
 from kafka_eos.protocol.commit import Commit
 
 T = TypeVar("T")
@@ -39,9 +50,10 @@ class Finisher:
 
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
         """What became of each, in their order; waits as long as a server does not answer."""
-        probes = self._all([partial(self._probe, committable) for committable in committables])
+        groups = self._groups(committables, range(len(committables)))
+        answers = self._all([partial(self._probe, [committables[i] for i in group]) for group in groups])
         hit("commit.probe")
-        return probes
+        return _in_order(groups, answers)
 
     def commit(self, committables: Sequence[Committable], decision: Commit) -> list[Outcome]:
         """Commit all, begun in the decided order. Returns outcomes in the order of ``committables``.
@@ -51,12 +63,22 @@ class Finisher:
         again and decides.
         """
         hit("commit.before")
-        first, rest = decision.order[:1], decision.order[1:]
-        outcomes = {index: self._commit(committables[index], decision) for index in first}
-        outcomes |= zip(rest, self._all([partial(self._another, committables[i], decision) for i in rest]), strict=True)
+        groups = self._groups(committables, decision.order)
+        some = [[committables[i] for i in group] for group in groups]
+        answers = [self._commit(group, decision) for group in some[:1]]
+        answers += self._all([partial(self._another, group, decision) for group in some[1:]])
         hit("commit.after")
         self._announce(committables, decision)
-        return [outcomes[index] for index in range(len(committables))]
+        return _in_order(groups, answers)
+
+    def _groups(self, committables: Sequence[Committable], order: Iterable[int]) -> list[list[int]]:
+        """Indices of what is asked for in one call, in this order of their first."""
+        groups: dict[str | int, list[int]] = {}
+        for index in order:
+            committable = committables[index]
+            together = isinstance(self._committer(committable), CommitsTogether)
+            groups.setdefault(committable.scope if together else index, []).append(index)
+        return list(groups.values())
 
     def _announce(self, committables: Sequence[Committable], decision: Commit) -> None:
         for scope in dict.fromkeys(committable.scope for committable in committables):
@@ -78,20 +100,18 @@ class Finisher:
             raise error
         return [each.result() for each in running]
 
-    def _probe(self, committable: Committable) -> Probe:
-        committer = self._committer(committable)
-        return self.patience.until_answered(f"probe {committable.scope}", lambda: committer.probe(committable))
+    def _probe(self, some: Sequence[Committable]) -> Sequence[Probe]:
+        committer, scope = self._committer(some[0]), some[0].scope
+        return self.patience.until_answered(f"probe {scope}", lambda: probed(committer, some))
 
-    def _another(self, committable: Committable, decision: Commit) -> Outcome:
+    def _another(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
         hit("commit.between")
-        return self._commit(committable, decision)
+        return self._commit(some, decision)
 
-    def _commit(self, committable: Committable, decision: Commit) -> Outcome:
-        committer = self._committer(committable)
+    def _commit(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
+        committer, scope = self._committer(some[0]), some[0].scope
         try:
-            return self.patience.until_answered(
-                f"commit {committable.scope}", lambda: committer.commit(decision.permit, committable)
-            )
+            return self.patience.until_answered(f"commit {scope}", lambda: committed(committer, decision.permit, some))
         except CommittableLost as error:
             raise RestartFromCheckpoint(f"epoch {decision.permit.epoch}: {error}") from error
 
@@ -118,3 +138,9 @@ class Finisher:
                 f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline has no sink there "
                 "any more. Run the previous version of the pipeline until it stops by itself, then change it."
             ) from None
+
+
+def _in_order(groups: Sequence[Sequence[int]], answers: Sequence[Sequence[T]]) -> list[T]:
+    """The answers to groups of indices, by index."""
+    found = {i: each for group, some in zip(groups, answers, strict=True) for i, each in zip(group, some, strict=True)}
+    return [found[index] for index in sorted(found)]

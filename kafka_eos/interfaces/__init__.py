@@ -38,6 +38,7 @@ from kafka_eos.interfaces.codecs import (
 from kafka_eos.interfaces.commits import (
     Announces,
     CommitPermit,
+    CommitsTogether,
     Committable,
     Committer,
     Outcome,
@@ -46,6 +47,8 @@ from kafka_eos.interfaces.commits import (
     Staged,
     Standing,
     Unstored,
+    committed,
+    probed,
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
@@ -86,6 +89,7 @@ __all__ = [
     "CommitPermit",
     "Committable",
     "Committer",
+    "CommitsTogether",
     "Comparable",
     "Comparison",
     "Contents",
@@ -151,6 +155,7 @@ __all__ = [
     "Writer",
     "bounded",
     "breaker",
+    "committed",
     "days",
     "defined",
     "generated",
@@ -159,6 +164,7 @@ __all__ = [
     "monotonic",
     "on_clock",
     "on_count",
+    "probed",
     "request_rules",
     "retries",
     "rows",

@@ -152,3 +152,31 @@ class Announces(Protocol):
         Called before the receipt is written, so it is called again if nobody knows whether it was. Raises Retryable if
         there is no answer yet.
         """
+
+
+@runtime_checkable
+class CommitsTogether(Protocol):
+    """A committer that makes all that an epoch has in its scope visible in one change, as a table's log does.
+
+    Its committables of an epoch are probed, and committed, in one call each; ``Committer.commit`` is not called.
+    """
+
+    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
+        """As ``Committer.probe``, in the order of ``committables``."""
+
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
+        """As ``Committer.commit``, of *all* that the epoch of ``permit`` has in this scope; all of it or nothing."""
+
+
+def probed(committer: Committer, committables: Sequence[Committable]) -> Sequence[Probe]:
+    """Probe committables of one scope, as its committer wants to be asked."""
+    if isinstance(committer, CommitsTogether):
+        return committer.probe_all(committables)
+    return [committer.probe(each) for each in committables]
+
+
+def committed(committer: Committer, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
+    """Commit all that an epoch has in one scope, as its committer wants to be asked."""
+    if isinstance(committer, CommitsTogether):
+        return committer.commit_all(permit, committables)
+    return [committer.commit(permit, each) for each in committables]

@@ -15,7 +15,18 @@ from typing import Any
 
 from kafka_eos.errors import CommittableLost, KafkaEosError
 from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import CommitPermit, Committable, Committer, Outcome, Services, Standing, Writer
+from kafka_eos.interfaces import (
+    CommitPermit,
+    CommitsTogether,
+    Committable,
+    Committer,
+    Outcome,
+    Services,
+    Standing,
+    Writer,
+    committed,
+    probed,
+)
 from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
 from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
 
@@ -93,14 +104,11 @@ def _commit_again(trial: Trial) -> None:
     epoch, committer = epoch_id(1), trial.committer()
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     permit = trial.permit(epoch, committer, committables)
-    for each in committables:
-        committer.commit(permit, each)
+    committed(committer, permit, committables)
     for again in (committer, trial.committer()):
-        for each in committables:
-            again.commit(permit, each)
+        committed(again, permit, committables)
         trial.expect_visible(trial.rows[:3], "after a repeated commit")
-    for each in committables:
-        outcome = trial.committer(term=2).commit(permit, each)
+    for outcome in committed(trial.committer(term=2), permit, committables):
         expect(outcome is Outcome.ALREADY, f"a commit repeated by a newer term must answer ALREADY, not {outcome}")
     trial.expect_visible(trial.rows[:3], "after a commit repeated by a newer term")
 
@@ -264,7 +272,7 @@ def _zombie(trial: Trial) -> None:
     trial.commit(epoch, trial.prepare(writer, epoch, 8, 10), trial.committer(2))
     # The newer term has committed: nobody who counts asks for this any more, so a sink may have forgotten it.
     _expect_gone(trial, permit, old, (Standing.LOST, Standing.UNKNOWN), "for a zombie's output")
-    probes = [trial.committer(2).probe(each) for each in late]
+    probes = probed(trial.committer(2), late)
     expect(
         all(probe.standing in (Standing.LOST, Standing.UNKNOWN) for probe in probes),
         f"output that was open when abort_orphans ran must not be committable afterwards: {probes}",
@@ -288,8 +296,7 @@ def _taken_away(trial: Trial) -> None:
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
     permit = trial.permit(epoch, trial.committer(), committables)
-    for each in committables:
-        trial.committer().commit(permit, each)
+    committed(trial.committer(), permit, committables)
     trial.expect_visible(trial.rows[:3], "after the commit")
     trial.target.take_away()
     for moment in ("after it was taken away", "after abort_orphans of a newer term"):
@@ -301,26 +308,30 @@ def _taken_away(trial: Trial) -> None:
 
 def _commit_taken(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
     """A repeated commit finds that it was done, or stops because it cannot tell."""
-    for each in committables:
+    for some in _calls(trial.committer(2), committables):
         try:
-            outcome = trial.committer(2).commit(permit, each)
+            outcomes = committed(trial.committer(2), permit, some)
         except CommittableLost:
             continue
-        expect(outcome is Outcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
+        for outcome in outcomes:
+            expect(outcome is Outcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
+
+
+def _calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
+    """What is committed in one call."""
+    return [committables] if isinstance(committer, CommitsTogether) else [[each] for each in committables]
 
 
 # ---------------------------------------------------------------- expectations
 
 
 def _expect_standing(committer: Committer, committables: Sequence[Committable], expected: Standing, when: str) -> None:
-    for each in committables:
-        probe = committer.probe(each)
+    for probe in probed(committer, committables):
         expect(probe.standing is expected, f"{when}: a probe must answer {expected}, not {probe}")
 
 
 def _expect_not_lost(committer: Committer, committables: Sequence[Committable], when: str) -> None:
-    for each in committables:
-        probe = committer.probe(each)
+    for probe in probed(committer, committables):
         expect(
             probe.standing in (Standing.COMMITTED, Standing.UNKNOWN),
             f"{when}: a probe of committed output must answer COMMITTED, or UNKNOWN if it cannot tell, not {probe}",
@@ -331,15 +342,15 @@ def _expect_gone(
     trial: Trial, permit: CommitPermit, committables: Sequence[Committable], allowed: Sequence[Standing], when: str
 ) -> None:
     """Neither may a probe promise it, nor may a commit pretend."""
-    for each in committables:
-        probe = trial.committer(2).probe(each)
-        names = " or ".join(str(standing) for standing in allowed)
+    names = " or ".join(str(standing) for standing in allowed)
+    for probe in probed(trial.committer(2), committables):
         expect(probe.standing in allowed, f"{when}: a probe must answer {names}, not {probe}")
+    for some in _calls(trial.committer(2), committables):
         try:
-            outcome = trial.committer(2).commit(permit, each)
+            outcomes = committed(trial.committer(2), permit, some)
         except CommittableLost:
             continue
-        raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcome}")
+        raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcomes}")
 
 
 SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(

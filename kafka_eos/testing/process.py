@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Committable
+from kafka_eos.interfaces import Committable, committed
 from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, from_json, to_json
 
 _TIMEOUT = 120.0
@@ -72,7 +72,7 @@ def main() -> None:
     committables = [from_json(each) for each in request["committables"]]
     committer = trial.committer(term)
     permit = trial.permit(epoch, committer, committables)
-    _print([committer.commit(permit, each).value for each in committables])
+    _print([outcome.value for outcome in committed(committer, permit, committables)])
 
 
 def _print(answer: list[Any]) -> None:

@@ -22,6 +22,7 @@ from kafka_eos.interfaces import (
     Committable,
     Committer,
     FileRef,
+    HoldsLife,
     JobContext,
     Json,
     Outcome,
@@ -30,6 +31,8 @@ from kafka_eos.interfaces import (
     Spread,
     TaskContext,
     Writer,
+    committed,
+    probed,
 )
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
@@ -114,6 +117,8 @@ class Trial:
         """A writer whose first rows belong to epoch ``first``."""
         sink, ctx = self.sink(), self.context(term, job, identity)
         sink.check(ctx)
+        if identity is not None and isinstance(committer := self.committer(term, job), HoldsLife):
+            committer.hold(ctx)  # as the engine does, before anything is written
         writer = sink.writer(TaskContext(ctx, subtask, 2, operator, services or Services(), Epoch(first)))
         self._closing.callback(writer.discard)
         return writer
@@ -139,7 +144,7 @@ class Trial:
 
     def permit(self, epoch: EpochId, committer: Committer, committables: Sequence[Committable]) -> CommitPermit:
         """The right to commit, as the coordinator gets it."""
-        decision = authorize(epoch, [committer.probe(each) for each in committables], 0.0)
+        decision = authorize(epoch, probed(committer, committables), 0.0)
         if not isinstance(decision, Commit):
             raise ContractBroken(f"what was just prepared must be committable; probing led to {decision}")
         return decision.permit
@@ -148,8 +153,7 @@ class Trial:
         """Commit all for the first time, by a committer that has never met their writer."""
         committer = committer or self.committer()
         permit = self.permit(epoch, committer, committables)
-        for each in committables:
-            outcome = committer.commit(permit, each)
+        for outcome in committed(committer, permit, committables):
             expect(outcome is Outcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
 
     # ------------------------------------------------------------ looking

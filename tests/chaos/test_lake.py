@@ -1,4 +1,4 @@
-"""One job that writes Kafka, a table of a real PostgreSQL and Parquet files, killed between any two commits of them."""
+"""One job that writes Kafka, PostgreSQL, Parquet files and a Delta table, killed between any two commits of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from urllib.parse import urlsplit
 
 import boto3
 import psycopg
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 from pyarrow import fs
 
 from kafka_eos.addresses import options
 from kafka_eos.checkpoints import paths
 from kafka_eos.connectors.files.s3.client import Address
+from kafka_eos.connectors.lake.names import CONTROL
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.running import has_output, manifests, standing, storage
@@ -27,8 +30,9 @@ from tests.contract import s3_server
 from tests.marks import campaign
 
 Rows = list[tuple[str, int, int]]
-COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3))
-"""An epoch has four committables: a transaction, a staging table, and a file of each partition."""
+COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3, 4))
+"""An epoch has five commits: of a transaction, a staging table, a file of each partition, and a version of a table."""
+OF_A_TABLE = ("lake.commit.before=kill", "lake.commit.after=kill")
 
 RESTARTS_BEGIN_WITH = 300
 RESTARTS = tuple(f"{point}=kill" for point in (*AN_EPOCH * 4, *("commit.before", "recovery.probed") * 5))
@@ -39,7 +43,12 @@ LEDGERS = {"lives", "made", "staged", "ledger"}
 @pytest.fixture
 def lake(new_job: Callable[..., Job], database: Callable[[], str], tmp_path: Path) -> Callable[..., Job]:
     def make(records: int = 300, where: str = "", **environment: Any) -> Job:
-        given = {"TEST_DATABASE": database(), "TEST_OUT_DIR": where or str(tmp_path / "lake"), **environment}
+        given = {
+            "TEST_DATABASE": database(),
+            "TEST_OUT_DIR": where or str(tmp_path / "lake"),
+            "TEST_TABLES": str(tmp_path / "tables"),
+            **environment,
+        }
         return new_job(records, app="lake.py", **given)
 
     return make
@@ -84,6 +93,14 @@ def in_lake(job: Job) -> Rows:
     return sorted((row["account"], row["total"], row["id"]) for row in rows)
 
 
+def in_delta(job: Job) -> Rows:
+    where = f"{job.environment['TEST_TABLES']}/delta"
+    if not DeltaTable.is_deltatable(where):
+        return []
+    rows = DeltaTable(where).to_pyarrow_table().to_pylist()
+    return sorted((row["account"], row["total"], row["id"]) for row in rows)
+
+
 def told(job: Job) -> Rows:
     """The rows of the epochs of which readers are told that every system has them."""
     filesystem, root = place(job)
@@ -104,6 +121,7 @@ def check(job: Job) -> None:
     assert in_kafka(job) == wanted
     assert in_table(job) == wanted
     assert in_lake(job) == wanted
+    assert in_delta(job) == wanted
     assert told(job) == wanted
     assert doctor(job) == (0, "nothing is open\n")
     assert leftovers(job) == {}
@@ -115,6 +133,7 @@ def leftovers(job: Job) -> dict[str, list[str]]:
         "transactions": harness.open_transactions(job),
         "staged files": staged_files(job),
         "uploads": uploads(job),
+        "data files": data_files(job),
         "staged rows": staged_rows(job),
         "stored files": unnamed(job),
         "local state": local_state(job),
@@ -126,6 +145,15 @@ def staged_files(job: Job) -> list[str]:
     """Files and directories that the sink has hidden from readers, but for the traces of what it has committed."""
     where = Path(job.environment["TEST_OUT_DIR"])
     return [str(path) for path in where.rglob(".*") if not path.name.startswith(harness.TRACES)]
+
+
+def data_files(job: Job) -> list[str]:
+    """Files of a table that no commit names, and notes of what is staged."""
+    where = Path(job.environment["TEST_TABLES"]) / "delta"
+    named = {str(name) for name in pa.table(DeltaTable(where).get_add_actions()).column("path").to_pylist()}
+    there = {path.name for path in where.glob("*.parquet")}
+    assert named <= there, "the table names a file that is not there"
+    return [*sorted(there - named), *(path.name for path in (where / CONTROL).glob(".staged*"))]
 
 
 def uploads(job: Job) -> list[str]:
@@ -167,8 +195,8 @@ def local_state(job: Job) -> list[str]:
 @pytest.mark.parametrize(
     ("script", "workers"),
     [
-        pytest.param((*COMMITS, "commit.after=kill", "recovery.probed=kill"), 1, id="between-commits-1"),
-        campaign(COMMITS, 3, named="between-commits-3"),
+        pytest.param((*COMMITS, *OF_A_TABLE, "commit.after=kill", "recovery.probed=kill"), 1, id="between-commits-1"),
+        campaign((*COMMITS, *OF_A_TABLE), 3, named="between-commits-3"),
         campaign([f"{point}=kill" for point in AN_EPOCH], 1, named="an-epoch-1"),
         campaign([f"{point}=kill" for point in AN_EPOCH], 3, named="an-epoch-3"),
         campaign([f"{point}=kill" for point in A_RECOVERY], 3, named="a-recovery-3"),
@@ -231,12 +259,12 @@ def test_before_the_first_commit_no_system_shows_an_epoch_and_readers_are_told_a
     job = lake(KAFKA_EOS_PARALLELISM=1)
     with standing(job, "commit.before", lambda: has_output(job)) as run:
         before = in_table(job)
-        assert in_kafka(job) == in_lake(job) == told(job) == before
+        assert in_kafka(job) == in_lake(job) == in_delta(job) == told(job) == before
         run.send(signal.SIGKILL)
     (job.directory / "failpoints.log").unlink()
     with standing(job, "commit.after", lambda: len(in_table(job)) > len(before)) as run:
         after = in_table(job)
-        assert in_kafka(job) == in_lake(job) == after
+        assert in_kafka(job) == in_lake(job) == in_delta(job) == after
         assert len(told(job)) < len(after)
         run.send(signal.SIGKILL)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import Avro, Csv, FileSink, Parquet, Roll
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
@@ -49,3 +50,7 @@ def kafka_sink(topic: str) -> KafkaSink[dict[str, Any]]:
 
 def postgres_sink(conninfo: str, key: Sequence[str] = ()) -> PostgresSink[dict[str, Any]]:
     return PostgresSink(conninfo, "rows", columns=("id", "text"), key=key)
+
+
+def delta_sink(table: str) -> DeltaSink[dict[str, Any]]:
+    return DeltaSink(table)

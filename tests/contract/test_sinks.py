@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 import sink_factories
 from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as End
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 
 from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
@@ -97,6 +99,25 @@ def _table(database: Callable[[], str], columns: str, order: str, **options: Any
         )
 
     return fresh
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_delta_sink(check: str, tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+    def fresh() -> SinkUnderTest:
+        table = str(tmp_path / uuid.uuid4().hex)
+        DeltaTable.create(table, columns)
+
+        def read_back() -> list[Any]:
+            found = pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()
+            return sorted(found, key=lambda row: int(row["id"]))
+
+        return SinkUnderTest(
+            "sink_factories:delta_sink", {"table": table}, read_back, take_away=lambda: DeltaTable(table).delete()
+        )
+
+    check_sink(fresh, check)
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS)

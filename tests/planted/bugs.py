@@ -109,11 +109,11 @@ def lost_committable_is_passed_over() -> None:
         return Commit(CommitPermit(unfinished.newest), tuple(range(len(probes))))
 
     @instead_of(Finisher, "_commit")
-    def commit(real: Any, self: Any, committable: Any, decision: Any) -> Outcome:
+    def commit(real: Any, self: Any, some: Any, decision: Any) -> Any:
         try:
-            return real(self, committable, decision)
+            return real(self, some, decision)
         except RestartFromCheckpoint:
-            return Outcome.ALREADY
+            return [Outcome.ALREADY] * len(some)
 
 
 @bug

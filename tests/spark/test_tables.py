@@ -1,15 +1,19 @@
-"""Tables of PostgreSQL and a topic in the same epochs, on Spark, and a job that moves between the engines."""
+"""Tables of PostgreSQL and of a lake, and a topic, in one epoch on Spark; a job that moves between the engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
+from deltalake import DeltaTable
 
+from kafka_eos.connectors.lake.names import CONTROL
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
 TABLES = """
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.postgres import PostgresSink
 
 pipeline = Pipeline("{name}")
@@ -23,14 +27,15 @@ totals = (
 totals.sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 totals.sink(PostgresSink("DATABASE", "totals", value=Total, create=True), name="to-rows")
 totals.sink(PostgresSink("DATABASE", "newest", value=Total, key="account", create=True), name="to-newest")
+totals.sink(DeltaSink("LAKE/delta", value=Total, create=True), name="to-delta")
 """
 
 
 def test_rows_are_there_once_though_a_task_is_killed_and_the_job_moves_to_the_other_engine(
-    new_job: Callable[..., Job], spark: Any, database: Callable[[], str]
+    new_job: Callable[..., Job], spark: Any, database: Callable[[], str], tmp_path: Path
 ) -> None:
     where = database()
-    job = new_job(TABLES.replace("DATABASE", where), input=3, output=3)
+    job = new_job(TABLES.replace("DATABASE", where).replace("LAKE", str(tmp_path)), input=3, output=3)
 
     feed(job, "input", map(payment, range(400)))
     job.on_spark(spark)
@@ -46,4 +51,11 @@ def test_rows_are_there_once_though_a_task_is_killed_and_the_job_moves_to_the_ot
         found = connection.execute("SELECT account, total, id FROM newest").fetchall()
         assert sorted(found) == sorted(newest.values())
         assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
+    table = DeltaTable(tmp_path / "delta")
+    in_delta = [(row["account"], row["total"], row["id"]) for row in table.to_pyarrow_table().to_pylist()]
+    assert sorted(in_delta) == sorted(wanted)  # a table has no order
+    assert {path.name for path in (tmp_path / "delta").glob("*.parquet")} == {
+        Path(uri).name for uri in table.file_uris()
+    }
+    assert list((tmp_path / "delta" / CONTROL).glob(".staged*")) == []
     assert job.left_open() == []

@@ -108,6 +108,11 @@ class ArrowLayout:
         self._read_back = _read_back(self._written)
         self.codec: Codec[Any] = JsonCodec(Any)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the values."""
+        return self._schema
+
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> pa.Table:
         rows = each_row(self._pick, values)
         try:
@@ -145,6 +150,10 @@ class ArrowLayout:
     def told(self, block: pa.Table) -> list[bytes]:
         columns = [name for name in block.column_names if name != PROVENANCE]
         return [_said(row) for row in block.select(columns).to_pylist()]
+
+    def told_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        """What rows say that another reader has read of these columns: types may differ in how they lie in memory."""
+        return self.told(pa.Table.from_batches([batch]).cast(self._schema))
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         with pq.ParquetFile(path) as file:

@@ -1,4 +1,4 @@
-"""Running totals per account to Kafka, to a table, and to Parquet files in partitions: three systems, one epoch."""
+"""Running totals per account to Kafka, PostgreSQL, Parquet files in partitions and a Delta table: one epoch in all."""
 
 import os
 import time
@@ -6,6 +6,7 @@ import time
 import msgspec
 
 from kafka_eos import Pipeline
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.postgres import PostgresSink
@@ -58,6 +59,7 @@ totals.sink(
     ),
     name="to-lake",
 )
+totals.sink(DeltaSink(os.environ["TEST_TABLES"] + "/delta", value=Total, create=True), name="to-delta")
 
 if __name__ == "__main__":
     pipeline.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,41 @@ def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
     assert committer.begun[0] == committables[3].payload["name"]
     assert sink.committed[0] == 3
     assert sorted(sink.committed) == [0, 1, 2, 3, 4]
+
+
+class Together(MemoryCommitter):
+    """Takes all that an epoch has in one call."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        super().__init__(sink)
+        self.calls: list[list[str]] = []
+
+    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
+        self.calls.append([str(each.payload["name"]) for each in committables])
+        return [super(Together, self).probe(each) for each in committables]
+
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
+        self.calls.append([str(each.payload["name"]) for each in committables])
+        return [super(Together, self).commit(permit, each) for each in committables]
+
+
+def test_a_committer_that_commits_together_is_asked_once_and_answers_are_in_order() -> None:
+    sink, other = MemorySink(), MemorySink()
+    mine, (theirs,) = prepared(sink, 3), prepared(other, 1)
+    theirs = replace(theirs, scope="elsewhere")
+    committer = Together(sink)
+    both = {mine[0].scope: committer, "elsewhere": MemoryCommitter(other)}
+    several = Finisher(MemoryStorage(), both, Patience(threading.Event(), print))
+    committables = [mine[0], theirs, *mine[1:]]
+
+    probes = several.probe(committables)
+    outcomes = several.commit(committables, decided([3, 1, 0, 2]))
+
+    names = [str(each.payload["name"]) for each in mine]
+    assert [probe.detail.split()[0] for probe in probes] == [each.payload["name"] for each in committables]
+    assert outcomes == [Outcome.COMMITTED] * 4
+    assert committer.calls == [names, [names[2], names[0], names[1]]]
+    assert (sink.committed, other.committed) == ([2, 0, 1], [0])
 
 
 def test_no_more_run_at_once_than_is_allowed() -> None:

@@ -1,0 +1,219 @@
+"""A Delta table's log, as commits of epochs need it. The only home of deltalake.
+
+A life of a job has two application transactions (``txn`` actions) in the log, which Delta keeps for just this:
+
+    kafka_eos/<life>/term     the fence: the newest term that has begun here
+    kafka_eos/<life>/epoch    the newest epoch that is committed, as term * 2^40 + epoch
+
+Two commits that were made on one version and write the same transaction conflict, by Delta's own rule. Each commit
+writes the fence too; so one that is late conflicts with the fence of a newer term.
+Rule: no transaction has a ``lastUpdated``, which alone lets ``delta.setTransactionRetentionDuration`` forget one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.lake.standings import Seen
+from kafka_eos.connectors.lake.stores import ArrowStore, LocalStore, Store
+from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
+from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.ids import Epoch, EpochId, Term
+
+_BITS: Final = 40
+_KNOWN: Final = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz",
+    "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck",
+})  # fmt: skip
+"""Features of a table with which a plain data file may be added. ``problems`` looks for what some of them ask."""
+_COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
+
+
+class DeltaLog:
+    """One table. May be used from threads."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None) -> None:
+        self.text, self._uri = uri, uri
+        self._options = dict(options) if options else None
+        self._synced, self._lock = -1, Lock()
+        self._newest: DeltaTable | None = None
+        """As the last look found it: a commit is made on it."""
+
+    @property
+    def _directory(self) -> Path | None:
+        return None if "://" in self._uri else Path(self._uri)
+
+    # ------------------------------------------------------------ tables.LakeTable
+
+    def store(self) -> Store:
+        if (directory := self._directory) is not None:
+            return LocalStore(directory)
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
+
+        return ArrowStore(PyFileSystem(DeltaStorageHandler(self._uri, self._options)))
+
+    def look(self, life: LakeLife) -> Seen:
+        with self.mapped(Retryable, "look into"):
+            table = self._newest = self.opened()
+            fence, marker = (table.transaction_version(f"kafka_eos/{life}/{what}") for what in ("term", "epoch"))
+            name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
+            return Seen(name, _in_short(table), table.version(), fence, of)
+
+    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
+        self._commit(seen, [], {f"kafka_eos/{life}/term": term}, {"term": term})
+
+    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
+        now = int(time.time() * 1000)
+        actions = [
+            AddAction(file.name, file.size, {}, now, True, json.dumps({"numRecords": file.rows})) for file in files
+        ]
+        marks = {f"kafka_eos/{life}/term": fence, f"kafka_eos/{life}/epoch": _number(epoch)}
+        self._commit(seen, actions, marks, {"epoch": epoch.epoch.n, "term": epoch.term.n})
+
+    def _commit(
+        self, seen: Seen, actions: Sequence[AddAction], marks: Mapping[str, int], told: Mapping[str, int]
+    ) -> None:
+        with self.mapped(Retryable, "commit to"):
+            table = self._newest
+            if table is None or (str(table.metadata().id), table.version()) != (seen.table, seen.version):
+                raise Overtaken  # another thread has looked since
+            properties = CommitProperties(
+                custom_metadata={"kafka_eos": dict(told)},
+                app_transactions=[Transaction(app, version) for app, version in marks.items()],
+            )
+            try:
+                table.create_write_transaction([*actions], "append", table.schema(), commit_properties=properties)
+            except CommitFailedError as error:
+                raise Overtaken from error
+        self.settle()
+
+    def schema(self) -> pa.Schema:
+        return self.fit()[0]
+
+    def settle(self) -> None:
+        """Delta's files are made by a library that syncs none of them."""
+        directory = self._directory
+        if directory is None:
+            return
+        with self._lock, self.mapped(Retryable, "sync"):
+            log = directory / "_delta_log"
+            entries = {int(name[:20]): log / name for name in os.listdir(log) if _is_entry(name)}
+            for version in sorted(version for version in entries if version > self._synced):
+                _sync(entries[version])
+            disk.sync_directory(log)
+            disk.sync_directory(directory)
+            self._synced = max(entries, default=self._synced)
+
+    def files(self) -> frozenset[str]:
+        with self.mapped(Retryable, "look into"):
+            return frozenset(map(str, pa.table(self.opened().get_add_actions()).column("path").to_pylist()))
+
+    # ------------------------------------------------------------ for the sink
+
+    def exists(self) -> bool:
+        with self.mapped(Retryable, "look for"):
+            return DeltaTable.is_deltatable(self._uri, self._options)
+
+    def create(self, schema: pa.Schema) -> None:
+        """Raises ConfigError if Delta has no counterpart for a column."""
+        with self.mapped(Retryable, "create"):
+            if (directory := self._directory) is not None:
+                disk.create_directory(directory)
+            try:
+                DeltaTable.create(self._uri, schema, mode="ignore", storage_options=self._options)
+            except Exception as error:
+                if type(error) is Exception:  # what it raises for types that it does not know
+                    raise ConfigError(f"{self.text} cannot be created: {_first_line(error)}") from error
+                raise
+        self.settle()
+
+    def fit(self) -> tuple[pa.Schema, str, str]:
+        """Columns, identity, columns in short. Raises ConfigError if a data file cannot just be added to this table."""
+        with self.mapped(Retryable, "look into"):
+            table = self.opened()
+            if wrong := [*problems(table)]:
+                raise ConfigError(f"DeltaSink cannot write to {self.text}: {'; '.join(wrong)}")
+            return pa.schema(table.schema().to_arrow()), str(table.metadata().id), _in_short(table)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows that are there now."""
+        with self.mapped(Retryable, "read"):
+            for batch in self.opened().scan(columns=[*columns]):
+                yield pa.record_batch(batch)
+
+    def opened(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._options)
+
+    @contextmanager
+    def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:
+        try:
+            yield
+        except TableNotFoundError as error:
+            raise ConfigError(
+                f"there is no Delta table at {self.text}: bring it back, with its log, or let DeltaSink make one with "
+                "create=True if none was ever there. What is decided stays staged"
+            ) from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"could not {what} {self.text}: {_first_line(error)}") from error
+        except (DeltaError, OSError) as error:
+            raise kind(f"could not {what} {self.text}: {_first_line(error)}") from error
+
+
+def problems(table: DeltaTable) -> Iterator[str]:
+    """Why a data file cannot just be added, with what to do about it."""
+    features = {*(table.protocol().writer_features or ())}
+    if unknown := sorted(features - _KNOWN):
+        yield f"it uses {', '.join(unknown)}, which asks more of a writer than DeltaSink does: write to a table without"
+    configuration = table.metadata().configuration
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "its columns are mapped (delta.columnMapping.mode): write to a table without"
+    if rules := sorted(name for name in configuration if name.startswith("delta.constraints.")):
+        yield f"it has constraints, which DeltaSink does not check: drop {', '.join(rules)}"
+    if by := table.metadata().partition_columns:
+        yield f"it is partitioned by {', '.join(by)}: DeltaSink writes to tables without partitions"
+    for field in table.schema().fields:
+        if asked := [name for name in _COMPUTED if name in field.metadata]:
+            yield f"column {field.name} has {asked[0]}, which DeltaSink does not compute"
+
+
+def _in_short(table: DeltaTable) -> str:
+    return hashlib.sha256(table.schema().to_json().encode()).hexdigest()[:16]
+
+
+def _number(epoch: EpochId) -> int:
+    return (epoch.term.n << _BITS) + epoch.epoch.n
+
+
+def _epoch(number: int) -> EpochId:
+    return EpochId(Epoch(number & ((1 << _BITS) - 1)), Term(number >> _BITS))
+
+
+def _is_entry(name: str) -> bool:
+    return name.endswith(".json") and name[:-5].isdigit() and len(name) == 25
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

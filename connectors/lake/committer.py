@@ -1,0 +1,245 @@
+"""Commits staged data files: all of an epoch is one entry of the table's log. I/O around ``standings``.
+
+A commit looks at the log first, so it finds what was done; and it is made on what it saw, so nothing comes in between.
+Each recovery leaves its term in the log, the *fence*, as a commit of its own: what an older term has on its way was
+made on a log without it, and is refused.
+Rule: whoever is overtaken looks again before anything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kafka_eos.connectors.files.errors import mapped
+from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.lake import names
+from kafka_eos.connectors.lake.names import Promise
+from kafka_eos.connectors.lake.rows import changed
+from kafka_eos.connectors.lake.standings import OVER, Seen, judged
+from kafka_eos.connectors.lake.stores import Store
+from kafka_eos.connectors.lake.tables import DataFile, LakeLife, LakeTable, Overtaken
+from kafka_eos.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
+from kafka_eos.failpoints import hit
+from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    Life,
+    LifeState,
+    Outcome,
+    Probe,
+    Staged,
+    Standing,
+)
+from kafka_eos.protocol.lives import taken_over
+
+_TRIES: Final = 20
+"""Commits of others that one of ours may meet in a row, before it waits as for a server that does not answer."""
+
+
+class LakeCommitter:
+    """The committer of one table. May be used from threads, and by any process that has the manifest."""
+
+    def __init__(self, table: LakeTable) -> None:
+        self._table = table
+        self._term: int | None = None
+        """The term that holds the life here; None before it says so."""
+
+    def probe(self, committable: Committable) -> Probe:
+        return self.probe_all([committable])[0]
+
+    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
+        promises = [Promise.read(each.payload) for each in committables]
+        seen = {life: self._table.look(life) for life in {_life(promise.part) for promise in promises}}
+        return [self._judged(promise, seen[_life(promise.part)]) for promise in promises]
+
+    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        raise Bug(f"{self._table.text} takes all of epoch {permit.epoch} in one commit: commit_all")
+
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
+        promises = [Promise.read(each.payload) for each in committables]
+        for promise in promises:
+            if permit.epoch < promise.part.epoch:  # an older one was given up; its output is part of this epoch
+                raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.data}")
+        (life,) = {_life(promise.part) for promise in promises}
+        files = [
+            DataFile(promise.data, promise.size, each.records)
+            for promise, each in zip(promises, committables, strict=True)
+        ]
+        outcome = self._tried(lambda: self._appended(permit.epoch, life, promises, files))
+        for promise in promises:
+            with mapped(Retryable, f"remove what epoch {permit.epoch} has staged for {self._table.text}"):
+                self._store.delete(names.note(promise.part))
+        return [outcome] * len(promises)
+
+    def _appended(
+        self, epoch: EpochId, life: LakeLife, promises: Sequence[Promise], files: Sequence[DataFile]
+    ) -> Outcome:
+        seen = self._table.look(life)
+        probes = [self._judged(promise, seen) for promise in promises]
+        if wrong := [each.detail for each in probes if each.standing in (Standing.LOST, Standing.UNKNOWN)]:
+            raise CommittableLost(f"epoch {epoch}: {', '.join(wrong)}")
+        if all(each.standing is Standing.COMMITTED for each in probes):
+            self._table.settle()
+            return Outcome.ALREADY
+        if any(each.standing is Standing.COMMITTED for each in probes):
+            raise CommittableLost(f"part of epoch {epoch} is in {self._table.text}, and part of it is not")
+        if self._term is not None and (seen.fence or 0) > self._term:
+            raise Fenced(self._fenced(life, seen, Term(self._term)))
+        for promise in promises:
+            if promise.schema != seen.schema:
+                self._expect_fit(promise)
+        hit("lake.commit.before")
+        fence = max(self._term or epoch.term.n, seen.fence or 0)
+        self._table.append(seen, life, fence, epoch, files)
+        hit("lake.commit.after")
+        return Outcome.COMMITTED
+
+    def _expect_fit(self, promise: Promise) -> None:
+        with mapped(Retryable, f"read {promise.data} in {self._table.text}"):
+            why = changed(self._table.schema(), self._store.columns(promise.data))
+        if why is not None:
+            raise ConfigError(
+                f"{self._table.text} was altered, and what is decided does not fit any more: {why}. It stays staged: "
+                "change the table back and start again"
+            )
+
+    def _tried(self, act: Callable[[], Outcome]) -> Outcome:
+        for _ in range(_TRIES):
+            try:
+                return act()
+            except Overtaken:
+                continue
+        raise Retryable(f"others commit to {self._table.text} all the time: {_TRIES} times in a row one came first")
+
+    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+        """Data files that no commit names."""
+        with mapped(Retryable, f"look into {self._table.text}"):
+            now, found = time.time(), self._noted(lambda part: part.job == ctx.job)
+            seen = {life: self._table.look(life) for life in {_life(part) for part in found}}
+        detail = f"staged for {self._table.text}"
+        return [
+            Staged(part.epoch.term, names.data(part), detail, max(0.0, now - since), part.identity)
+            for part, since in found.items()
+            if not _is_committed(part, seen[_life(part)])
+        ]
+
+    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+        """Remove this life's data files of older terms; a writer that still has one open loses it."""
+        return self._end(lambda part: part.job == ctx.job and ctx.owns(part.identity) and part.epoch.term < ctx.term)
+
+    def _end(self, whose: Callable[[Part], bool]) -> list[str]:
+        """Whoever may commit has done it before: what it committed has no note any more."""
+        with mapped(Retryable, f"clean up {self._table.text}"):
+            old = self._noted(whose)
+            referred = self._table.files() if old else frozenset()
+            for part in old:
+                if names.data(part) not in referred:
+                    self._store.delete(names.data(part))
+                self._store.delete(names.note(part))
+            return [names.data(part) for part in old if names.data(part) not in referred]
+
+    def _noted(self, whose: Callable[[Part], bool]) -> dict[Part, float]:
+        parsed = ((names.noted(name), since) for name, since in self._store.notes().items())
+        return {part: since for part, since in parsed if part is not None and whose(part)}
+
+    # ------------------------------------------------------------ lives of one name
+
+    def lives(self, ctx: JobContext) -> Sequence[Life]:
+        """By marks, and by what is staged."""
+        with mapped(Retryable, f"look into {self._table.text}"):
+            marks = [of[1] for name in self._store.notes() if (of := names.marked(name)) and of[0] == ctx.job]
+        newest: dict[JobIdentity | None, Staged] = {}
+        for item in self.staged(ctx):
+            newest[item.identity] = max(item, newest.get(item.identity, item), key=lambda each: each.term)
+        return [self._sign(ctx.job, of, newest.get(of)) for of in dict.fromkeys([*newest, *marks])]
+
+    def _sign(self, job: str, identity: JobIdentity | None, newest: Staged | None) -> Life:
+        if newest is not None:
+            return Life(identity, self._table.text, newest.name, newest.term, LifeState.OPEN)
+        fence = self._table.look(LakeLife(job, identity)).fence
+        state = LifeState.OVER if fence == OVER else LifeState.ENDED
+        return Life(identity, self._table.text, "its mark", None if fence in (None, OVER) else Term(fence), state)
+
+    def hold(self, ctx: JobContext) -> None:
+        """The mark is a file for those who look for lives, and the fence in the log is what counts."""
+        if ctx.identity is None:
+            return
+        life = LakeLife(ctx.job, ctx.identity)
+        with mapped(Retryable, f"leave the mark of job {ctx.job!r} in {self._table.text}"):
+            self._store.create(names.mark(ctx.job, ctx.identity))
+        self._tried(lambda: self._held(ctx, life))
+        self._term = ctx.term.n
+
+    def _held(self, ctx: JobContext, life: LakeLife) -> Outcome:
+        seen = self._table.look(life)
+        if seen.fence == OVER:
+            raise Fenced(taken_over(ctx, self._table.text))
+        if (seen.fence or 0) > ctx.term.n:
+            raise Fenced(self._fenced(life, seen, ctx.term))
+        if seen.fence == ctx.term.n:
+            return Outcome.ALREADY
+        self._table.fence(seen, life, ctx.term.n)
+        return Outcome.COMMITTED
+
+    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Without its fence a life commits nothing any more; what it has staged is removed after that."""
+        if identity is not None:
+            self._tried(lambda: self._ended(LakeLife(ctx.job, identity)))
+        return self._end(lambda part: part.job == ctx.job and part.identity == identity)
+
+    def _ended(self, life: LakeLife) -> Outcome:
+        seen = self._table.look(life)
+        if seen.fence == OVER:
+            return Outcome.ALREADY
+        self._table.fence(seen, life, OVER)
+        return Outcome.COMMITTED
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def _store(self) -> Store:
+        return self._table.store()
+
+    def _judged(self, promise: Promise, seen: Seen) -> Probe:
+        with mapped(Retryable, f"look for {promise.data} in {self._table.text}"):
+            as_promised = self._store.size(promise.data) == promise.size
+        part = promise.part
+        standing = judged(part.epoch, part.identity is not None, promise.table == seen.table, seen, as_promised)
+        return Probe(standing, self._detail(promise, seen, standing))
+
+    def _detail(self, promise: Promise, seen: Seen, standing: Standing) -> str:
+        name, table = promise.data, self._table.text
+        match standing:
+            case Standing.PREPARED:
+                return f"{name} is staged for {table}"
+            case Standing.COMMITTED:
+                return f"{table} has the commit of epoch {seen.marker}"
+            case Standing.LOST:
+                return f"{name} is not as long as it was, or not there, and no commit of {table} names it"
+        if promise.table != seen.table:
+            return (
+                f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
+                "the old one back, with its log"
+            )
+        if seen.fence is None and promise.part.identity is not None:
+            return (
+                f"the log of {table} has nothing of this job any more, so nobody can tell whether it has {name}: it "
+                "was put back to an older copy, or what jobs leave there was removed. Bring the log back"
+            )
+        return f"a newer term has committed epoch {seen.marker} to {table}; what became of {name} is not known any more"
+
+    def _fenced(self, life: LakeLife, seen: Seen, term: Term) -> str:
+        return f"term {seen.fence} of job {life.job!r} writes to {self._table.text}; this is term {term}"
+
+
+def _life(part: Part) -> LakeLife:
+    return LakeLife(part.job, part.identity)
+
+
+def _is_committed(part: Part, seen: Seen) -> bool:
+    return judged(part.epoch, False, True, seen, False) is Standing.COMMITTED

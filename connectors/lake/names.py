@@ -1,0 +1,91 @@
+"""Names of a lake sink's files, and what a committable says about one. No other module forms such a name.
+
+    part-<epoch>-<term>-<subtask>-<life>.<operator>[~<number>].parquet         a data file, below the table's own place
+    _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its note, empty: no commit names it yet
+    _kafka_eos/.life.<life>                                                    mark of a life: it writes here
+
+``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. A data file has its
+name from the beginning, which nothing else ever gets: no other attempt, term or life. Its note comes before it and goes
+after its commit, or after it. So whoever looks for what is staged reads the notes, however many files a table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.connectors.files.names import Kind, Part
+from kafka_eos.connectors.files.names import mark as mark_of
+from kafka_eos.connectors.files.names import marked as whose_mark
+from kafka_eos.connectors.files.s3.names import name_of
+from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.ids import JobIdentity
+from kafka_eos.interfaces import Json
+
+VERSION: Final = 1
+CONTROL: Final = "_kafka_eos"
+"""The directory of notes and marks. Readers and VACUUM pass over what begins with an underscore."""
+
+
+def data(part: Part) -> str:
+    """The name of a data file."""
+    return name_of(part, "parquet")
+
+
+def note(part: Part) -> str:
+    """The name of a data file's note."""
+    return f"{CONTROL}/{part.staged}"
+
+
+def noted(name: str) -> Part | None:
+    """Of which data file this is the note, without its directory; None if it is none."""
+    parsed = Part.parse(name)
+    return parsed[1] if parsed is not None and parsed[0] is Kind.STAGED else None
+
+
+def mark(job: str, identity: JobIdentity) -> str:
+    """The mark of a life."""
+    return f"{CONTROL}/{mark_of(job, identity)}"
+
+
+def marked(name: str) -> tuple[str, JobIdentity] | None:
+    """Whose mark this is, without its directory: job and identity; None if it is none."""
+    found = whose_mark(name)
+    return None if found is None else found[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a committable's payload says. Reading it proves that its names are ones that this module forms.
+
+    ``table``   the identity of the table that the file was written for: another one in its place is not that table
+    ``schema``  what the table's columns were then, in short
+    """
+
+    part: Part
+    size: int
+    table: str
+    schema: str
+
+    @property
+    def data(self) -> str:
+        return data(self.part)
+
+    def payload(self) -> dict[str, Json]:
+        what: dict[str, Json] = {"version": VERSION, "staged": self.part.staged, "size": self.size}
+        return {**what, "table": self.table, "schema": self.schema}
+
+    @staticmethod
+    def read(payload: Mapping[str, Json]) -> Promise:
+        """CorruptCheckpoint if it is not a payload of this package."""
+        match payload:
+            case {
+                "version": 1,
+                "staged": str(staged),
+                "size": int(size),
+                "table": str(table),
+                "schema": str(schema),
+            } if len(payload) == 5 and type(size) is int and (part := noted(staged)) is not None:
+                return Promise(part, size, table, schema)
+        raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")

@@ -1,0 +1,58 @@
+"""How a writer stages data files: a note first, then the file, which no commit names.
+
+Rule: who prepares looks for the note once the file is durable, and who aborts takes the file before its note. So
+either the abort finds the file, or the writer finds that its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.files.staging import StagedFile
+from kafka_eos.connectors.lake import names
+from kafka_eos.connectors.lake.names import Promise
+from kafka_eos.connectors.lake.stores import Store
+from kafka_eos.errors import Fenced
+from kafka_eos.interfaces import Json
+
+
+class StagedPart:
+    """One data file on its way."""
+
+    def __init__(self, part: Part, file: StagedFile) -> None:
+        self.part, self._file = part, file
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, data: bytes, /) -> int:
+        return self._file.write(data)
+
+    def finish(self) -> None:
+        self._file.finish()
+
+    def let_go(self) -> None:
+        self._file.let_go()
+
+
+class LakeStaging:
+    """Data files of one table, for a ``FileWriter``. ``table``, ``schema``: see ``Promise``."""
+
+    def __init__(self, store: Store, where: str, table: str, schema: str) -> None:
+        self._store, self.where, self._table, self._schema = store, where, table, schema
+
+    def open(self, part: Part, place: str, extension: str, announced: bool) -> StagedPart:
+        self._store.create(names.note(part))
+        return StagedPart(part, self._store.begin(names.data(part)))
+
+    def prepare(self, files: Sequence[StagedPart]) -> list[dict[str, Json]]:
+        there = self._store.notes()
+        for file in files:
+            if file.part.staged not in there:
+                self._store.delete(names.data(file.part))
+                raise Fenced(
+                    f"{names.note(file.part)} in {self.where} is gone: a newer term of job {file.part.job!r} removed it"
+                )
+        return [Promise(file.part, file.size, self._table, self._schema).payload() for file in files]

@@ -1,0 +1,59 @@
+"""What a look at a table means for one staged data file. Pure.
+
+    table       fence   newest commit of the life      data file     standing
+    another     any     any                            any           UNKNOWN: the one that it was written for is gone
+    that one    none    any                            any           UNKNOWN: what the life left in the log is gone
+    that one    there   of this term, this epoch or    any           COMMITTED, also when readers have deleted its rows,
+                        a later one                                  or others have compacted or vacuumed its file
+    that one    there   of a later term                any           UNKNOWN: nobody who counts asks any more
+    that one    there   older, or none                 as promised   PREPARED
+    that one    there   older, or none                 other, gone   LOST: no commit names it, and none can
+
+Each commit of a life carries its epoch, all of an epoch is one commit, and an epoch is decided only after the receipt
+of the one before it. So one number says of every promise whether it was kept, and it is part of the log itself: it
+becomes visible with the rows and only with them.
+
+Rule: a file that is not there proves nothing by itself. What proves that it was not committed is the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Standing
+
+OVER = (1 << 62) - 1
+"""The fence of a life that another one took over from: no term comes behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a table's log says of one life, at one version.
+
+    ``table``    the table's identity
+    ``schema``   its columns, in short
+    ``version``  what the next commit of ours is based on
+    ``fence``    the newest term of the life that has begun here; ``OVER``; None if none has
+    ``marker``   the newest epoch of the life that is committed here, with the term that decided it; None if none is
+    """
+
+    table: str
+    schema: str
+    version: int
+    fence: int | None
+    marker: EpochId | None
+
+
+def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:
+    """The standing of a promise of epoch ``of``, by the table above.
+
+    ``has_fence``: its life leaves one before it writes; a job without an identity does not.
+    """
+    if not same_table or (has_fence and seen.fence is None):
+        return Standing.UNKNOWN
+    if seen.marker is not None and seen.marker.term > of.term:
+        return Standing.UNKNOWN
+    if seen.marker is not None and seen.marker.term == of.term and seen.marker.epoch >= of.epoch:
+        return Standing.COMMITTED
+    return Standing.PREPARED if as_promised else Standing.LOST

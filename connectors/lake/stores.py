@@ -1,0 +1,163 @@
+"""Where a lake table's files lie: a directory, or whatever Arrow can reach.
+
+Rule: every step that others rely on is durable when it returns. What a name means is in ``names``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.staging import StagedFile
+from kafka_eos.connectors.lake.names import CONTROL
+
+
+class Store(Protocol):
+    """The place of one table. Raises OSError. Names are below its root."""
+
+    def begin(self, name: str) -> StagedFile:
+        """A file that is durable, its entry too, once it is finished."""
+
+    def create(self, name: str) -> None:
+        """An empty file in ``CONTROL``, which may be there."""
+
+    def delete(self, name: str) -> None:
+        """One that is not there is fine."""
+
+    def size(self, name: str) -> int | None:
+        """None if there is none."""
+
+    def columns(self, name: str) -> pa.Schema:
+        """Of a data file."""
+
+    def notes(self) -> Mapping[str, float]:
+        """What is in ``CONTROL``, without its directory, and when each came there, in seconds since 1970."""
+
+
+class LocalStore:
+    """A directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def begin(self, name: str) -> StagedFile:
+        return _LocalFile(self._root / name)
+
+    def create(self, name: str) -> None:
+        path = self._root / name
+        disk.create_directory(path.parent)
+        if disk.create_empty(path):
+            disk.sync_directory(path.parent)
+
+    def delete(self, name: str) -> None:
+        path = self._root / name
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        disk.sync_directory(path.parent)
+
+    def size(self, name: str) -> int | None:
+        try:
+            return (self._root / name).lstat().st_size
+        except FileNotFoundError:
+            return None
+
+    def columns(self, name: str) -> pa.Schema:
+        return pq.read_schema(self._root / name)
+
+    def notes(self) -> Mapping[str, float]:
+        directory = self._root / CONTROL
+        if not directory.is_dir():
+            return {}
+        found = {}
+        for entry in os.scandir(directory):
+            with suppress(FileNotFoundError):
+                found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return dict(sorted(found.items()))
+
+
+class _LocalFile:
+    """A new file, counted on its way to the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.size = path, 0
+        self._file: BinaryIO | None = open(path, "xb")  # noqa: SIM115 - lives until the file is finished
+
+    def write(self, data: bytes, /) -> int:
+        if self._file is not None:  # a library may write an end to what was let go
+            self._file.write(data)
+            self.size += len(data)
+        return len(data)
+
+    def finish(self) -> None:
+        assert self._file is not None
+        with self._file as file:
+            file.flush()
+            os.fsync(file.fileno())
+        self._file = None
+        disk.sync_directory(self._path.parent)
+
+    def let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class ArrowStore:
+    """A prefix of an object store, through a file system of Arrow: an object is there, whole, once it is closed."""
+
+    def __init__(self, filesystem: Any, root: str = "") -> None:
+        self._fs, self._root = filesystem, f"{root.rstrip('/')}/" if root else ""
+
+    def begin(self, name: str) -> StagedFile:
+        return _ArrowFile(self._fs.open_output_stream(self._root + name))
+
+    def create(self, name: str) -> None:
+        self._fs.open_output_stream(self._root + name).close()
+
+    def delete(self, name: str) -> None:
+        if self.size(name) is not None:
+            self._fs.delete_file(self._root + name)
+
+    def size(self, name: str) -> int | None:
+        info = self._fs.get_file_info(self._root + name)
+        return int(info.size) if info.type == fs.FileType.File else None
+
+    def columns(self, name: str) -> pa.Schema:
+        with self._fs.open_input_file(self._root + name) as file:
+            return pq.read_schema(file)
+
+    def notes(self) -> Mapping[str, float]:
+        found = self._fs.get_file_info(fs.FileSelector(self._root + CONTROL, allow_not_found=True))
+        files = [info for info in found if info.type == fs.FileType.File]
+        return {info.base_name: info.mtime_ns / 1e9 for info in sorted(files, key=lambda info: str(info.base_name))}
+
+
+class _ArrowFile:
+    """An object, counted on its way."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self.size = stream, 0
+
+    def write(self, data: bytes, /) -> int:
+        if self._stream is not None:
+            self._stream.write(data)
+            self.size += len(data)
+        return len(data)
+
+    def finish(self) -> None:
+        self._stream.close()
+        self._stream = None
+
+    def let_go(self) -> None:
+        """It is left as it is: to close it would make an object of what is there."""
+        self._stream = None

@@ -1,0 +1,70 @@
+"""What a format of tables has to offer for its log to take epochs: the contract of ``delta`` and ``iceberg``.
+
+Rule: every commit names the version that it was made on, and fails if an entry of the same life came in between. So
+one that is late, because its process was frozen or its packets were, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_eos.connectors.lake.standings import Seen
+from kafka_eos.connectors.lake.stores import Store
+from kafka_eos.ids import EpochId, JobIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class LakeLife:
+    """One life of a job's name, as a table's log spells it."""
+
+    job: str
+    identity: JobIdentity | None
+
+    def __str__(self) -> str:
+        return self.job if self.identity is None else f"{self.job}.{self.identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A staged file that a commit names. ``name`` is below the store's root."""
+
+    name: str
+    size: int
+    rows: int
+
+
+class Overtaken(Exception):
+    """Somebody else has committed since the look. Nothing of ours was. Never leaves the connectors."""
+
+
+class LakeTable(Protocol):
+    """One table. May be used from threads. Raises Retryable if there is no answer, ConfigError for what is wrong."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+
+    def store(self) -> Store:
+        """Where its data files are."""
+
+    def look(self, life: LakeLife) -> Seen:
+        """What its log says of a life now."""
+
+    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
+        """An empty commit on ``seen.version``: terms before ``term`` can commit nothing any more. Raises Overtaken."""
+
+    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
+        """One commit on ``seen.version`` that names all ``files`` and carries ``epoch``; durable. Raises Overtaken."""
+
+    def schema(self) -> pa.Schema:
+        """Its columns now."""
+
+    def settle(self) -> None:
+        """Make durable what is visible: who committed it may have died before it was."""
+
+    def files(self) -> frozenset[str]:
+        """Names of data files that the newest version refers to, as far as they are below the store's root."""

@@ -1,0 +1,154 @@
+"""Tables of a lake on this machine, and a job that writes one without an engine: the steps in a test's hands."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.lake.committer import LakeCommitter
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Sink, Standing, TaskContext, Writer
+from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+
+class Lake(Protocol):
+    """A table of one format, ``where`` it is, and what others may do to it."""
+
+    where: Path
+
+    def sink(self) -> Sink[Any]: ...
+
+    def rows(self) -> list[int]: ...
+
+    def versions(self) -> int:
+        """How many commits its log has."""
+
+    def others_append(self) -> None:
+        """A writer that is not ours commits an empty change."""
+
+    def compact_and_forget(self) -> None:
+        """Rewrite all data files as one, and forget every older version, with its files."""
+
+    def replace(self) -> None:
+        """Drop the table and make an empty one of the same name."""
+
+    def widen(self) -> None:
+        """A new column that may be null."""
+
+    def retype(self) -> None:
+        """Another type for ``text``: nothing of what is staged fits any more."""
+
+
+class DeltaLake:
+    """Delta."""
+
+    def __init__(self, home: Path) -> None:
+        self.where = home / "table"
+        DeltaTable.create(self.where, COLUMNS)
+
+    def sink(self) -> DeltaSink[Any]:
+        return DeltaSink(self.where)
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.where)
+
+    def rows(self) -> list[int]:
+        return sorted(pa.table(self.table().to_pyarrow_table()).column("id").to_pylist())
+
+    def versions(self) -> int:
+        return self.table().version() + 1
+
+    def others_append(self) -> None:
+        table = self.table()
+        table.create_write_transaction([], "append", table.schema())
+
+    def compact_and_forget(self) -> None:
+        self.table().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+        self.table().optimize.compact()
+        self.table().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        self.table().create_checkpoint()
+        self.table().cleanup_metadata()
+
+    def replace(self) -> None:
+        shutil.rmtree(self.where / "_delta_log")
+        DeltaTable.create(self.where, COLUMNS)
+
+    def widen(self) -> None:
+        self.table().alter.add_columns(DeltaTable.create(self.where.with_name("wide"), NEW).schema().fields)
+
+    def retype(self) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(self.where, pa.table({"id": [1], "text": [2]}), mode="overwrite", schema_mode="overwrite")
+
+
+NEW = pa.schema([pa.field("more", pa.string())])
+
+
+@dataclass
+class Life:
+    """One life of a job that writes ``lake``, term by term."""
+
+    lake: Lake
+    identity: JobIdentity = field(default_factory=JobIdentity.new)
+
+    def context(self, term: int) -> JobContext:
+        return JobContext("orders", Term(term), {}, self.identity)
+
+    def recovered(self, term: int) -> LakeCommitter:
+        """A committer of a term that has begun: it holds the life, and has removed what older ones left."""
+        committer = self.committer()
+        committer.hold(self.context(term))
+        committer.abort_orphans(self.context(term))
+        return committer
+
+    def committer(self) -> LakeCommitter:
+        made = self.lake.sink().committer(self.context(0))
+        assert isinstance(made, LakeCommitter)
+        return made
+
+    def writer(self, term: int, epoch: int, subtask: int = 0) -> Writer[Any]:
+        return self.lake.sink().writer(TaskContext(self.context(term), subtask, 2, "out", first_epoch=Epoch(epoch)))
+
+    def prepared(self, term: int, epoch: int, ids: Sequence[int], subtask: int = 0) -> Sequence[Committable]:
+        return self.sealed(self.writer(term, epoch, subtask), term, epoch, ids)
+
+    def sealed(self, writer: Writer[Any], term: int, epoch: int, ids: Sequence[int]) -> Sequence[Committable]:
+        values = [{"id": n, "text": str(n)} for n in ids]
+        writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
+        return writer.seal(at(epoch, term))()
+
+
+def at(epoch: int, term: int) -> EpochId:
+    return EpochId(Epoch(epoch), Term(term))
+
+
+def permit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Committable]) -> CommitPermit:
+    decision = authorize(epoch, committer.probe_all(committables), 0.0)
+    assert isinstance(decision, Commit), decision
+    return decision.permit
+
+
+def commit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Committable]) -> set[Outcome]:
+    return {*committer.commit_all(permit(committer, epoch, committables), committables)}
+
+
+def standings(committer: LakeCommitter, committables: Sequence[Committable]) -> set[Standing]:
+    return {probe.standing for probe in committer.probe_all(committables)}
+
+
+def gone(call: Callable[[], object]) -> None:
+    with suppress(FileNotFoundError):
+        call()

@@ -1,0 +1,313 @@
+"""What sinks for tables of a lake promise beyond the contract of every sink: traps of a log that others write."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.connectors.lake import names
+from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
+from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.interfaces import Committable, LifeState, Outcome, Standing
+from tests.contract.lakes import DeltaLake, Lake, Life, at, commit, permit, standings
+
+
+@pytest.fixture(params=[DeltaLake])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    make: Callable[[Path], Lake] = request.param
+    return make(tmp_path)
+
+
+@pytest.fixture
+def life(lake: Lake) -> Life:
+    return Life(lake)
+
+
+def data_files(lake: Lake) -> set[str]:
+    return {path.name for path in lake.where.rglob("part-*.parquet")}
+
+
+def notes(lake: Lake) -> set[str]:
+    return {path.name for path in lake.where.rglob(f"{CONTROL}/.staged*")}
+
+
+def test_all_that_writers_have_staged_for_an_epoch_is_one_commit(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    versions = lake.versions()
+    committables = [*life.prepared(1, 1, [1, 2]), *life.prepared(1, 1, [3], subtask=1)]
+
+    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert lake.rows() == [1, 2, 3]
+    assert lake.versions() == versions + 1
+    assert notes(lake) == set()
+
+
+def test_a_committable_alone_is_not_committed(life: Life) -> None:
+    committer = life.recovered(1)
+    (committable,) = life.prepared(1, 1, [1])
+
+    with pytest.raises(Bug, match="all of epoch 1/1 in one commit"):
+        committer.commit(permit(committer, at(1, 1), [committable]), committable)
+
+
+def test_what_was_committed_is_known_when_others_have_compacted_and_forgotten_everything(
+    lake: Lake, life: Life
+) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1, 2])
+    right = permit(committer, at(1, 1), committables)
+    committer.commit_all(right, committables)
+    lake.compact_and_forget()
+
+    again = life.recovered(2)
+
+    assert standings(again, committables) == {Standing.COMMITTED}
+    assert {*again.commit_all(right, committables)} == {Outcome.ALREADY}
+    assert lake.rows() == [1, 2]
+    assert commit(again, at(2, 2), life.prepared(2, 2, [3])) == {Outcome.COMMITTED}
+    assert lake.rows() == [1, 2, 3]
+
+
+def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, life: Life) -> None:
+    """The old supervisor was frozen between its look at the log and its commit."""
+    old = life.recovered(1)
+    committables = life.prepared(1, 1, [1, 2])
+    right, table = permit(old, at(1, 1), committables), old._table
+    orders = LakeLife("orders", life.identity)
+    seen = table.look(orders)
+    life.recovered(2)
+
+    with pytest.raises(Overtaken):
+        table.append(seen, orders, 1, at(1, 1), [DataFile("part-x.parquet", 1, 2)])
+    with pytest.raises((Fenced, CommittableLost)):
+        old.commit_all(right, committables)
+    assert lake.rows() == []
+    assert data_files(lake) == set()
+
+
+def test_an_old_supervisor_that_looks_again_finds_the_newer_term(lake: Lake, life: Life) -> None:
+    old = life.recovered(1)
+    committables = life.prepared(1, 1, [1, 2])
+    right = permit(old, at(1, 1), committables)
+    life.committer().hold(life.context(2))
+
+    with pytest.raises(Fenced, match="term 2 of job 'orders' writes to .*; this is term 1"):
+        old.commit_all(right, committables)
+    with pytest.raises(Fenced):
+        old.hold(life.context(1))
+    assert lake.rows() == []
+
+
+def test_a_newer_term_finishes_what_an_older_one_has_decided(lake: Lake, life: Life) -> None:
+    old = life.recovered(1)
+    committables = life.prepared(1, 1, [1, 2])
+    right = permit(old, at(1, 1), committables)
+    new = life.committer()
+    new.hold(life.context(2))
+
+    assert {*new.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert new.abort_orphans(life.context(2)) == []
+    assert lake.rows() == [1, 2]
+
+
+def test_a_number_that_comes_again_after_going_back_is_another_epoch(lake: Lake, life: Life) -> None:
+    old = life.recovered(1)
+    first = life.prepared(1, 1, [1])
+    commit(old, at(1, 1), first)
+    lost = life.prepared(1, 2, [2])
+    new = life.recovered(2)
+    assert standings(new, lost) == {Standing.LOST}
+
+    again = life.prepared(2, 2, [2])
+    assert commit(new, at(2, 2), again) == {Outcome.COMMITTED}
+
+    assert standings(new, again) == {Standing.COMMITTED}
+    assert standings(new, lost) == {Standing.UNKNOWN}
+    assert lake.rows() == [1, 2]
+
+
+def test_an_epoch_that_was_given_up_goes_with_the_next_one(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    writer = life.writer(1, 1)
+    committables = [*life.sealed(writer, 1, 1, [1]), *life.sealed(writer, 1, 2, [2])]
+
+    assert commit(committer, at(2, 1), committables) == {Outcome.COMMITTED}
+    assert standings(committer, committables) == {Standing.COMMITTED}
+    assert lake.rows() == [1, 2]
+
+
+def test_commits_of_others_in_between_are_met_with_another_look(lake: Lake, life: Life) -> None:
+    """Neither is lost, whoever was first."""
+    committer, other = life.recovered(1), Life(lake)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+    lake.others_append()
+    commit(other.recovered(1), at(1, 1), other.prepared(1, 1, [7]))
+
+    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert lake.rows() == [1, 7]
+
+
+def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
+    lake: Lake, life: Life, tmp_path: Path
+) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    kept = tmp_path / "kept"
+    shutil.copytree(lake.where, kept)
+    lake.replace()
+
+    (probe,) = life.committer().probe_all(committables)
+    assert probe.standing is Standing.UNKNOWN
+    assert "it was dropped or replaced meanwhile. Bring the old one back" in probe.detail
+
+    shutil.rmtree(lake.where)
+    shutil.copytree(kept, lake.where)
+    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert lake.rows() == [1]
+
+
+def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Life, tmp_path: Path) -> None:
+    """A backup from before the job's first start was put back: it may have had the commit."""
+    older = tmp_path / "older"
+    shutil.copytree(lake.where, older)
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    commit(committer, at(1, 1), committables)
+    shutil.rmtree(lake.where)
+    shutil.copytree(older, lake.where)
+
+    (probe,) = life.committer().probe_all(committables)
+
+    assert probe.standing is Standing.UNKNOWN
+    assert "nobody can tell whether it has" in probe.detail
+
+
+def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+    for name in data_files(lake):
+        (path,) = lake.where.rglob(name)
+        path.unlink()
+
+    assert standings(committer, committables) == {Standing.LOST}
+    with pytest.raises(CommittableLost, match="no commit of .* names it"):
+        committer.commit_all(right, committables)
+    assert lake.rows() == []
+
+
+def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: Life) -> None:
+    old, heir = life.recovered(1), Life(lake)
+    committables = life.prepared(1, 1, [1])
+    right = permit(old, at(1, 1), committables)
+    orders = LakeLife("orders", life.identity)
+    seen = old._table.look(orders)
+
+    new = heir.recovered(1)
+    signs = {sign.identity: sign.state for sign in new.lives(heir.context(1))}
+    assert signs == {life.identity: LifeState.OPEN, heir.identity: LifeState.ENDED}
+    assert len(new.succeed(heir.context(1), life.identity)) == 1
+
+    with pytest.raises(Overtaken):
+        old._table.append(seen, orders, 1, at(1, 1), [])
+    with pytest.raises((Fenced, CommittableLost)):
+        old.commit_all(right, committables)
+    with pytest.raises(Fenced, match="took over"):
+        life.committer().hold(life.context(2))
+    signs = {sign.identity: sign.state for sign in new.lives(heir.context(1))}
+    assert signs == {life.identity: LifeState.OVER, heir.identity: LifeState.ENDED}
+    assert lake.rows() == []
+    assert data_files(lake) == notes(lake) == set()
+
+
+def test_a_term_leaves_its_fence_once(lake: Lake, life: Life) -> None:
+    committer = life.recovered(3)
+    versions = lake.versions()
+
+    committer.hold(life.context(3))
+
+    assert lake.versions() == versions
+
+
+def test_orphans_go_and_what_a_commit_names_stays(lake: Lake, life: Life) -> None:
+    """Also when the process died after the commit and before it could remove the note."""
+    old = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    commit(old, at(1, 1), committables)
+    kept = data_files(lake)
+    (committed,) = (names.Promise.read(each.payload) for each in committables)
+    old._table.store().create(names.note(committed.part))
+    open_ = life.writer(1, 2)
+    life.prepared(1, 2, [2], subtask=1)
+
+    removed = life.recovered(2).abort_orphans(life.context(3))
+
+    assert data_files(lake) == kept
+    assert notes(lake) == set()
+    assert removed == []  # the recovery itself had removed them
+    assert lake.rows() == [1]
+    open_.discard()
+
+
+def test_a_writer_that_finds_its_note_gone_leaves_no_file(lake: Lake, life: Life) -> None:
+    life.recovered(1)
+    zombie = life.writer(1, 1)
+    zombie.write(_batch())
+    life.recovered(2)
+
+    with pytest.raises(Fenced, match=r"is gone: a newer term of job 'orders' removed it"):
+        zombie.seal(at(1, 1))()
+
+    assert data_files(lake) == notes(lake) == set()
+
+
+def _batch():  # type: ignore[no-untyped-def]
+    from kafka_eos.records import Batch
+    from kafka_eos.testing.sources import ListOrigin
+
+    values = [{"id": 1, "text": "1"}]
+    return Batch(values, range(1), ListOrigin("in", "list", 0, 0, values))
+
+
+def test_a_new_column_that_may_be_null_changes_nothing(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    lake.widen()
+
+    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert lake.rows() == [1]
+
+
+def test_a_column_of_another_type_stops_the_commit_and_nothing_is_lost(lake: Lake, life: Life, tmp_path: Path) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [5])
+    right = permit(committer, at(1, 1), committables)
+    kept = tmp_path / "kept"
+    shutil.copytree(lake.where, kept)
+    lake.retype()
+
+    with pytest.raises(ConfigError, match="its column text is int64 now, and was string. It stays staged"):
+        committer.commit_all(right, committables)
+
+    shutil.rmtree(lake.where)
+    shutil.copytree(kept, lake.where)
+    assert {*life.committer().commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert lake.rows() == [5]
+
+
+@pytest.mark.parametrize(
+    "change", [{"staged": "../x"}, {"staged": ".open.orders.1.1.0.out"}, {"size": True}, {"more": 1}]
+)
+def test_a_payload_from_elsewhere_is_refused(life: Life, change: dict[str, object]) -> None:
+    committer = life.recovered(1)
+    (committable,) = life.prepared(1, 1, [1])
+    forged: Committable = replace(committable, payload={**committable.payload, **change})  # type: ignore[dict-item]
+
+    with pytest.raises(CorruptCheckpoint, match="not a committable of a table of a lake"):
+        committer.probe(forged)
