@@ -29,7 +29,7 @@ from deltalake.transaction import AddAction
 
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import ArrowStore, LocalStore, Store
+from kafka_eos.connectors.lake.stores import LocalStore, Store
 from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -46,26 +46,16 @@ _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta
 class DeltaLog:
     """One table. May be used from threads."""
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None) -> None:
-        self.text, self._uri = uri, uri
-        self._options = dict(options) if options else None
+    def __init__(self, directory: Path) -> None:
+        self.text, self._directory = str(directory), directory
         self._synced, self._lock = -1, Lock()
         self._newest: DeltaTable | None = None
         """As the last look found it: a commit is made on it."""
 
-    @property
-    def _directory(self) -> Path | None:
-        return None if "://" in self._uri else Path(self._uri)
-
     # ------------------------------------------------------------ tables.LakeTable
 
     def store(self) -> Store:
-        if (directory := self._directory) is not None:
-            return LocalStore(directory)
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow.fs import PyFileSystem
-
-        return ArrowStore(PyFileSystem(DeltaStorageHandler(self._uri, self._options)))
+        return LocalStore(self._directory)
 
     def look(self, life: LakeLife) -> Seen:
         with self.mapped(Retryable, "look into"):
@@ -108,8 +98,6 @@ class DeltaLog:
     def settle(self) -> None:
         """Delta's files are made by a library that syncs none of them."""
         directory = self._directory
-        if directory is None:
-            return
         with self._lock, self.mapped(Retryable, "sync"):
             log = directory / "_delta_log"
             entries = {int(name[:20]): log / name for name in os.listdir(log) if _is_entry(name)}
@@ -126,16 +114,17 @@ class DeltaLog:
     # ------------------------------------------------------------ for the sink
 
     def exists(self) -> bool:
+        if self._directory.is_file():
+            raise ConfigError(f"{self.text} is a file. Name the directory of the table")
         with self.mapped(Retryable, "look for"):
-            return DeltaTable.is_deltatable(self._uri, self._options)
+            return DeltaTable.is_deltatable(self.text)
 
     def create(self, schema: pa.Schema) -> None:
         """Raises ConfigError if Delta has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
-            if (directory := self._directory) is not None:
-                disk.create_directory(directory)
+            disk.create_directory(self._directory)
             try:
-                DeltaTable.create(self._uri, schema, mode="ignore", storage_options=self._options)
+                DeltaTable.create(self.text, schema, mode="ignore")
             except Exception as error:
                 if type(error) is Exception:  # what it raises for types that it does not know
                     raise ConfigError(f"{self.text} cannot be created: {_first_line(error)}") from error
@@ -157,7 +146,7 @@ class DeltaLog:
                 yield pa.record_batch(batch)
 
     def opened(self) -> DeltaTable:
-        return DeltaTable(self._uri, storage_options=self._options)
+        return DeltaTable(self.text)
 
     @contextmanager
     def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:

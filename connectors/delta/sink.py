@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from urllib.parse import urlsplit
 
-from kafka_eos import addresses
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.places import NETWORK
@@ -35,11 +33,10 @@ T = TypeVar("T")
 class DeltaSink(Generic[T]):
     """Appends a stream of ``T`` to a Delta table, each value exactly once; all of an epoch is one commit.
 
-    ``table``            its directory, or where deltalake finds it: "s3://bucket/orders", "abfss://…", "gs://…"
-    ``value``            the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns.
-                         Without it rows are dicts of the table's columns
-    ``create``           make the table at the start if it is not there, with the columns of ``value``
-    ``storage_options``  for deltalake: credentials, endpoint and so on. They are shown and stored nowhere
+    ``table``   its directory
+    ``value``   the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns. Without
+                it rows are dicts of the table's columns
+    ``create``  make the table at the start if it is not there, with the columns of ``value``
     """
 
     def __init__(
@@ -48,13 +45,12 @@ class DeltaSink(Generic[T]):
         *,
         value: type[T] | None = None,
         create: bool = False,
-        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         expect_extra("delta", "DeltaSink")
         from kafka_eos.connectors.delta.log import DeltaLog
 
-        self._uri = _uri(table)
-        self._log = DeltaLog(self._uri, storage_options)
+        directory = _directory(table)
+        self._log, self._table = DeltaLog(directory), str(directory)
         self._value, self._create = value, create
         if create and value is None:
             raise ConfigError("create=True needs value=Model: its fields are the columns of the table that is made")
@@ -66,35 +62,35 @@ class DeltaSink(Generic[T]):
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "delta",
-            "table": self._uri,
+            "table": self._table,
             "mode": "append",
             "commit": "one commit of the table an epoch, with the epoch as its application transaction",
         }
 
     def __repr__(self) -> str:
-        return f"DeltaSink({self._uri!r})"
+        return f"DeltaSink({self._table!r})"
 
     def scope(self, ctx: JobContext) -> str:
-        return f"delta:{self._uri}"
+        return f"delta:{self._table}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start; see ``interfaces.Sink``. Raises Retryable if the table cannot be reached."""
         token(ctx.job, "the job's name")
-        if self._create and not self._log.exists():
+        if not self._log.exists() and self._create:
             from kafka_eos.connectors.files.formats.arrow import arrow_schema
 
             self._log.create(arrow_schema(self._value))
         self._found()
-        if "://" in self._uri or disk.filesystem(Path(self._uri)).split(".")[0] not in NETWORK:
+        if disk.filesystem(Path(self._table)).split(".")[0] not in NETWORK:
             return []
-        return [f"{self._uri} is on a network: exactly-once depends on its server keeping what fsync promised."]
+        return [f"{self._table} is on a network: exactly-once depends on its server keeping what fsync promised."]
 
     def writer(self, ctx: TaskContext) -> FileWriter:
         from kafka_eos.connectors.lake.staging import LakeStaging
 
         with self._log.mapped(RestartFromCheckpoint, "open a writer of"):
             layout, table, schema = self._found()
-        staging = LakeStaging(self._log.store(), self._uri, table, schema)
+        staging = LakeStaging(self._log.store(), self._table, table, schema)
         return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, None, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
@@ -114,7 +110,7 @@ class DeltaSink(Generic[T]):
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
         """For the audit: the table, and that it holds every row."""
-        return self._uri, False
+        return self._table, False
 
     def audit_unfit(self) -> str | None:
         """For the audit: why rows cannot be compared; None, for they can."""
@@ -144,20 +140,14 @@ class DeltaSink(Generic[T]):
         from kafka_eos.connectors.lake.rows import layout_of
 
         columns, table, schema = self._log.fit()
-        return layout_of(columns, self._value, self._uri), table, schema
+        return layout_of(columns, self._value, self._table), table, schema
 
 
-def _uri(table: str | os.PathLike[str]) -> str:
-    """A path as an absolute one; else as it is. ConfigError if it is none, or has a secret in it."""
+def _directory(table: str | os.PathLike[str]) -> Path:
+    """As an absolute path. ConfigError if it is none."""
     text = os.fspath(table)
     if not text:
-        raise ConfigError("DeltaSink('') names no table: give its directory, or s3://bucket/table")
-    if "://" not in text:
-        return str(Path(os.path.abspath(os.path.expanduser(text))))
-    try:
-        addresses.expect_no_secret(text)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    if not urlsplit(text).netloc or urlsplit(text).query:
-        raise ConfigError(f"{text} names no table: s3://bucket/table, with all else in storage_options=")
-    return text.rstrip("/")
+        raise ConfigError("DeltaSink('') names no table: give its directory")
+    if "://" in text:
+        raise ConfigError(f"DeltaSink writes to tables in a directory, not to {text.partition('://')[0]}://")
+    return Path(os.path.abspath(os.path.expanduser(text)))

@@ -1,4 +1,4 @@
-"""Where a lake table's files lie: a directory, or whatever Arrow can reach.
+"""Where a lake table's files lie: what a format asks of it, and a directory.
 
 Rule: every step that others rely on is durable when it returns. What a name means is in ``names``.
 """
@@ -9,11 +9,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.staging import StagedFile
@@ -110,54 +109,3 @@ class _LocalFile:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-
-class ArrowStore:
-    """A prefix of an object store, through a file system of Arrow: an object is there, whole, once it is closed."""
-
-    def __init__(self, filesystem: Any, root: str = "") -> None:
-        self._fs, self._root = filesystem, f"{root.rstrip('/')}/" if root else ""
-
-    def begin(self, name: str) -> StagedFile:
-        return _ArrowFile(self._fs.open_output_stream(self._root + name))
-
-    def create(self, name: str) -> None:
-        self._fs.open_output_stream(self._root + name).close()
-
-    def delete(self, name: str) -> None:
-        if self.size(name) is not None:
-            self._fs.delete_file(self._root + name)
-
-    def size(self, name: str) -> int | None:
-        info = self._fs.get_file_info(self._root + name)
-        return int(info.size) if info.type == fs.FileType.File else None
-
-    def columns(self, name: str) -> pa.Schema:
-        with self._fs.open_input_file(self._root + name) as file:
-            return pq.read_schema(file)
-
-    def notes(self) -> Mapping[str, float]:
-        found = self._fs.get_file_info(fs.FileSelector(self._root + CONTROL, allow_not_found=True))
-        files = [info for info in found if info.type == fs.FileType.File]
-        return {info.base_name: info.mtime_ns / 1e9 for info in sorted(files, key=lambda info: str(info.base_name))}
-
-
-class _ArrowFile:
-    """An object, counted on its way."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.size = stream, 0
-
-    def write(self, data: bytes, /) -> int:
-        if self._stream is not None:
-            self._stream.write(data)
-            self.size += len(data)
-        return len(data)
-
-    def finish(self) -> None:
-        self._stream.close()
-        self._stream = None
-
-    def let_go(self) -> None:
-        """It is left as it is: to close it would make an object of what is there."""
-        self._stream = None

@@ -7,13 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.names import CONTROL
 from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
 from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
-from kafka_eos.interfaces import Committable, LifeState, Outcome, Standing
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing
 from tests.contract.lakes import DeltaLake, Lake, Life, at, commit, permit, standings
 
 
@@ -311,3 +316,48 @@ def test_a_payload_from_elsewhere_is_refused(life: Life, change: dict[str, objec
 
     with pytest.raises(CorruptCheckpoint, match="not a committable of a table of a lake"):
         committer.probe(forged)
+
+
+def test_a_place_that_cannot_be_a_table_is_refused_with_the_sink(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    for given, why in (("", "names no table"), ("s3://bucket/sales", "in a directory, not to s3://")):
+        with pytest.raises(ConfigError, match=why):
+            DeltaSink(given)
+    for name, why in (
+        ("file", "is a file. Name the directory"),
+        ("nothing", "there is no Delta table at .*create=True"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            DeltaSink(tmp_path / name).check(JobContext("orders", Term(1), {}))
+
+
+class Order(msgspec.Struct):
+    user: str
+    amount: int
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        ({"user": pa.int64()}, {}, "no column amount .*; its column user is an integer .*, and the field is a text"),
+        ({"user": pa.string(), "amount": pa.int64(), "x": None}, {}, "its column x may not be null, and no field"),
+        ({"user": pa.string(), "amount": pa.int64()}, {"partition_by": "user"}, "it is partitioned by user"),
+    ],
+)
+def test_a_table_that_rows_do_not_fit_into_is_refused(
+    tmp_path: Path, columns: dict[str, pa.DataType | None], options: dict[str, str], why: str
+) -> None:
+    fields = [pa.field(name, tp or pa.string(), nullable=tp is not None) for name, tp in columns.items()]
+    DeltaTable.create(tmp_path, pa.schema(fields), **options)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=why):
+        DeltaSink(tmp_path, value=Order).check(JobContext("orders", Term(1), {}))
+
+
+def test_a_table_with_constraints_is_refused(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path, pa.schema([("user", pa.string()), ("amount", pa.int64())]))
+    DeltaTable(tmp_path).alter.add_constraint({"some": "amount > 0"})
+
+    with pytest.raises(ConfigError, match=r"it has constraints, .*: drop delta\.constraints\.some"):
+        DeltaSink(tmp_path, value=Order).check(JobContext("orders", Term(1), {}))
