@@ -96,16 +96,17 @@ class DeltaLog:
         return self.fit()[0]
 
     def settle(self) -> None:
-        """Delta's files are made by a library that syncs none of them."""
+        """Entries and checkpoints of the log are made by a library that syncs none of them."""
         directory = self._directory
         with self._lock, self.mapped(Retryable, "sync"):
             log = directory / "_delta_log"
-            entries = {int(name[:20]): log / name for name in os.listdir(log) if _is_entry(name)}
-            for version in sorted(version for version in entries if version > self._synced):
-                _sync(entries[version])
+            versions = {name: int(name[:20]) for name in os.listdir(log) if name[:20].isdigit()}
+            for name in [name for name, version in versions.items() if version > self._synced]:
+                _sync(log / name)
+            _sync(log / "_last_checkpoint")
             disk.sync_directory(log)
             disk.sync_directory(directory)
-            self._synced = max(entries, default=self._synced)
+            self._synced = max(versions.values(), default=-1)
 
     def files(self) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
@@ -192,12 +193,12 @@ def _epoch(number: int) -> EpochId:
     return EpochId(Epoch(number & ((1 << _BITS) - 1)), Term(number >> _BITS))
 
 
-def _is_entry(name: str) -> bool:
-    return name.endswith(".json") and name[:-5].isdigit() and len(name) == 25
-
-
 def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
+    """One that is not there any more was cleaned up, and a checkpoint has what it had."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(fd)
     finally:

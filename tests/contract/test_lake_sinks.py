@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,6 +51,28 @@ def test_all_that_writers_have_staged_for_an_epoch_is_one_commit(lake: Lake, lif
     assert lake.rows() == [1, 2, 3]
     assert lake.versions() == versions + 1
     assert notes(lake) == set()
+
+
+def test_a_commit_is_on_the_disk_when_it_is_answered(lake: Lake, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that it names before it, its entry in the log and the checkpoint that the log may get after it."""
+    committer = life.recovered(1)
+    synced: list[str] = []
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{lake.where}/"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    committables = life.prepared(1, 1, [1])
+    assert synced[-2:] == [*data_files(lake), str(lake.where)]
+    synced.clear()
+
+    commit(committer, at(1, 1), committables)
+
+    assert synced[0] == f"_delta_log/{lake.versions() - 1:020}.json"
+    assert synced[1:3] == ["_delta_log", str(lake.where)]
+    DeltaTable(lake.where).create_checkpoint()
+    life.committer()._table.settle()
+    assert {"_delta_log/_last_checkpoint", f"_delta_log/{lake.versions() - 1:020}.checkpoint.parquet"} <= {*synced}
 
 
 def test_a_committable_alone_is_not_committed(life: Life) -> None:
