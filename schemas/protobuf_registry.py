@@ -100,9 +100,14 @@ def _names(message: Any) -> list[str]:
 def _place(message: Any) -> tuple[int, ...]:
     """Where a message is in its file: the numbers of the messages that it is in, and its own."""
     outer = message.containing_type
-    beside = list(message.file.message_types_by_name.values()) if outer is None else list(outer.nested_types)
+    beside = list(message.file.message_types_by_name.values()) if outer is None else _nested(outer)
     number = next(n for n, each in enumerate(beside) if each.full_name == message.full_name)
     return (*(() if outer is None else _place(outer)), number)
+
+
+def _nested(message: Any) -> list[Any]:
+    """The messages within one that its text has: a map has one in the descriptor alone."""
+    return [each for each in message.nested_types if not each.GetOptions().map_entry]
 
 
 def _message_at(file: Any, place: Sequence[int]) -> Any:
@@ -111,7 +116,7 @@ def _message_at(file: Any, place: Sequence[int]) -> Any:
         if not 0 <= number < len(beside):
             raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
         found = beside[number]
-        beside = list(found.nested_types)
+        beside = _nested(found)
     return found
 
 

@@ -312,3 +312,14 @@ def test_sources_and_sinks_tell_where_their_schemas_come_from(registry: Registry
     assert source.describe()["value"] == f"Protobuf Order, subject orders-value of {registry.url}"
     assert sink.describe()["value"] == f"Protobuf Order, subject orders-value of {registry.url}"
     assert KafkaSource("orders", value=Order).codecs()["value"].name == "protobuf"
+
+
+def test_a_message_behind_a_map_is_in_the_place_that_its_text_says(registry: Registry) -> None:
+    """Descriptors have a message for each map among the nested ones; the text has none, nor do others count it."""
+    text = proto3("message Order { map<string, int64> tags = 1; message Line { string article = 1; } Line line = 2; }")
+    tp = classes(text)["Order"].Line
+    lines = codec(tp, registry)
+    data = lines.encode(tp(article="a"))
+
+    assert data[5:8] == b"\4\0\0"
+    assert lines.decode(data) == tp(article="a")
