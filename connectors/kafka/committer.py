@@ -24,6 +24,7 @@ from kafka_eos.connectors.kafka.transactions import (
     expires_in,
     judged,
     needs_marker,
+    timeout_of,
 )
 from kafka_eos.errors import CommittableLost, Fenced, Retryable
 from kafka_eos.ids import JobIdentity
@@ -70,7 +71,7 @@ class KafkaCommitter:
         detail = f"{_name(ours)}: {facts.seen or 'unknown to the coordinator'}"
         match facts.verdict:
             case Verdict.PREPARED if facts.seen is not None:
-                return Probe(Standing.PREPARED, detail, expires_in(facts.seen, _now_ms()))
+                return Probe(Standing.PREPARED, detail, expires_in(facts.seen, _now_ms()), timeout_of(facts.seen))
             case Verdict.COMMITTED:
                 return Probe(Standing.COMMITTED, detail)
             case Verdict.LOST:

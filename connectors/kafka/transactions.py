@@ -135,3 +135,8 @@ def expires_in(seen: Description, now_ms: int) -> float:
     if seen.timeout_ms >= NEVER or seen.started_at < 0:
         return float("inf")
     return max(0.0, (seen.started_at + seen.timeout_ms - now_ms) / 1000)
+
+
+def timeout_of(seen: Description) -> float:
+    """Seconds after which the coordinator aborts a transaction that is still open."""
+    return float("inf") if seen.timeout_ms >= NEVER else seen.timeout_ms / 1000

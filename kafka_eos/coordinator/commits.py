@@ -8,9 +8,11 @@ asked once for all that it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -39,6 +41,31 @@ AT_ONCE = 16
 """Committables that are probed, or committed, at the same time."""
 
 
+class Stopwatch:
+    """When the commits of an epoch began and ended, by sink; from any thread."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Committable, float, float]] = []
+
+    @contextmanager
+    def measuring(self, some: Sequence[Committable]) -> Iterator[None]:
+        """What is done within is the commit of these. Kept if it comes to its end."""
+        began = time.time()
+        yield
+        ended = time.time()
+        self._seen += [(committable, began, ended) for committable in some]
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """First beginning and last end since it was asked last. What has no sink's name has that of its scope."""
+        seen, self._seen = self._seen, []
+        found: dict[str, tuple[float, float]] = {}
+        for committable, began, ended in seen:
+            for name in committable.by_sink or (committable.scope,):
+                first, last = found.get(name, (began, ended))
+                found[name] = min(first, began), max(last, ended)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Finisher:
     """Commits with the plan's committers, by scope; at most ``at_once`` requests are on their way."""
@@ -47,6 +74,7 @@ class Finisher:
     committers: Mapping[str, Committer]
     patience: Patience
     at_once: int = AT_ONCE
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
         """What became of each, in their order; waits as long as a server does not answer."""
@@ -111,7 +139,10 @@ class Finisher:
     def _commit(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
         committer, scope = self._committer(some[0]), some[0].scope
         try:
-            return self.patience.until_answered(f"commit {scope}", lambda: committed(committer, decision.permit, some))
+            with self.watch.measuring(some):
+                return self.patience.until_answered(
+                    f"commit {scope}", lambda: committed(committer, decision.permit, some)
+                )
         except CommittableLost as error:
             raise RestartFromCheckpoint(f"epoch {decision.permit.epoch}: {error}") from error
 

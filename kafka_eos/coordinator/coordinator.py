@@ -23,7 +23,7 @@ from kafka_eos.coordinator import origin
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.epochs import Epochs
 from kafka_eos.coordinator.first_start import FirstStart
-from kafka_eos.coordinator.handover import Acked, Resumed
+from kafka_eos.coordinator.handover import Acked, Finished, Resumed
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.inputs import Inputs
 from kafka_eos.coordinator.lives import Lives
@@ -231,7 +231,7 @@ class Coordinator:
         """See ``Epochs``."""
         return self._epochs.decide(epoch, acked)
 
-    def finish(self, manifest: Manifest) -> float:
+    def finish(self, manifest: Manifest) -> Finished:
         """See ``Epochs``."""
         return self._epochs.finish(manifest)
 

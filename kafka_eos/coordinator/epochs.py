@@ -15,7 +15,7 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.handover import Acked, Finished
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lives import Lives
 from kafka_eos.coordinator.ownership import Ownership
@@ -77,8 +77,8 @@ class Epochs:
         """What became of each of the epoch's committables."""
         return self._finisher.probe(manifest.committables)
 
-    def finish(self, manifest: Manifest) -> float:
-        """Commit a decided epoch, and write its receipt. Returns for how many seconds more it could have waited.
+    def finish(self, manifest: Manifest) -> Finished:
+        """Commit a decided epoch, and write its receipt.
 
         Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
         committed as it is: recovery then decides what becomes of it.
@@ -88,8 +88,13 @@ class Epochs:
         probes = self.probe(manifest)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case Commit() as decision:
+                self._finisher.watch.take()
                 self.commit(manifest, decision)
-                return min((probe.expires_in for probe in probes), default=math.inf)
+                return Finished(
+                    min((probe.expires_in for probe in probes), default=math.inf),
+                    min((probe.timeout for probe in probes), default=math.inf),
+                    self._finisher.watch.take(),
+                )
             case Revoke(reason=reason) | Stop(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
 

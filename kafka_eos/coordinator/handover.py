@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
+from kafka_eos.interfaces import Committable, InFlight, Positions, PreCommit, StateHandle
 from kafka_eos.records import Tally
 
 
@@ -59,14 +62,67 @@ class Acked:
         return {**shown, "watermarks": self.watermarks} if self.watermarks else shown
 
 
-def figures_of(manifest: Manifest, expires_in: float) -> dict[str, object]:
-    """What is shown of an epoch that is committed. ``expires_in``: as ``Epochs.finish`` returns."""
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """One phase of an epoch in one subtask, in seconds since the Unix epoch. ``operator``: whose it is, if it is one's.
+
+    Phases are ``align`` (first barrier to last) and ``snapshot`` of the segment that begins there, ``upload`` of state
+    and rows under way, ``prepare`` of a sink; on Spark ``open``, ``work``, ``upload`` and ``prepare``.
+    """
+
+    phase: str
+    began: float
+    ended: float
+    operator: str = ""
+
+
+def shown(spans: Iterable[tuple[int, Span]]) -> list[dict[str, object]]:
+    """Spans of subtasks, as JSON values."""
+    return [{"worker": subtask, **msgspec.structs.asdict(span)} for subtask, span in spans]
+
+
+@dataclass(slots=True)
+class Prepare:
+    """What ``seal`` of a sink's writer has returned, and how long it took once it is called."""
+
+    sink: str
+    work: PreCommit
+    spans: list[Span] = field(default_factory=list)
+
+    def __call__(self) -> Sequence[Committable]:
+        began = time.time()
+        committables = self.work()
+        self.spans.append(Span("prepare", began, time.time(), self.sink))
+        return committables
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a decided epoch was committed, for those who watch.
+
+    ``expires_in`` and ``timeout`` are seconds: for how much longer its output could have waited at the commit, and for
+    how long in all; infinite without such a limit. ``commits`` has the time of the first commit's beginning and the
+    last one's end by sink, in seconds since the Unix epoch.
+    """
+
+    expires_in: float = math.inf
+    timeout: float = math.inf
+    commits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def figures_of(manifest: Manifest, finished: Finished) -> dict[str, object]:
+    """What is shown of an epoch that is committed."""
     return {
         "epoch": manifest.epoch,
         "records": sum(committable.records for committable in manifest.committables),
         "records_by_sink": by_sink(manifest.committables),
-        "expires_in": expires_in if math.isfinite(expires_in) else None,
+        "expires_in": _finite(finished.expires_in),
+        "timeout": _finite(finished.timeout),
+        "commits": {sink: list(span) for sink, span in finished.commits.items()},
     }
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
 
 
 def by_sink(committables: Iterable[Committable]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 STATUS = "status.json"
 _EVERY = 0.2
-_OFTEN = ("progress", "triggered", "decided", "restoring")
+_OFTEN = ("progress", "triggered", "phases", "decided", "restoring")
 
 
 class Observer(Protocol):

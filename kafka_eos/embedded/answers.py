@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator, summed
+from kafka_eos.coordinator.handover import by_operator, shown, summed
 from kafka_eos.embedded.control import Ack
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
@@ -38,6 +38,10 @@ class Answers:
     def drop(self, epoch: EpochId) -> None:
         """The epoch is given up."""
         self._acks.pop(epoch, None)
+
+    def spans(self, epoch: EpochId) -> list[dict[str, object]]:
+        """When each phase of an epoch was, in each subtask that has answered."""
+        return shown((subtask, span) for subtask, ack in sorted(self._acks[epoch].items()) for span in ack.spans)
 
     def take(self, decision: Decide) -> tuple[Acked, Mapping[str, object]]:
         """All answers for the epoch as one, with the output of those given up before it; and what to show of it."""

@@ -9,7 +9,6 @@ Rule: actions are carried out in the order in which they come, and one that fail
 
 from __future__ import annotations
 
-import math
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import figures_of
+from kafka_eos.coordinator.handover import Finished, figures_of
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
@@ -110,8 +109,8 @@ class AttemptRunner:
         self._answers = Answers()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
-        self._expires_in = math.inf
-        """For how many seconds more the one before could have waited."""
+        self._finished = Finished()
+        """How it was."""
         self._told: dict[int, Figures] = {}
         self._looked_at, self._wondered = now, frozenset[int]()
         self._drift = Rounds(Slowest.of(self._crew.subtasks))
@@ -331,11 +330,13 @@ class AttemptRunner:
 
     def _decide(self, decision: do.Decide) -> None:
         hit("coordinator.acked")
+        spans = self._answers.spans(decision.epoch)
         acked, shown = self._answers.take(decision)
         for source, positions in acked.positions.items():
             # What is verified from now on: retention may pass what has been read.
             self._known[source].update(positions)
         self._decided = self._coordinator.decide(decision.epoch, acked)
+        self._observe("phases", epoch=self._decided.epoch, spans=spans)
         self._observe("decided", epoch=self._decided.epoch, **shown)
         self._let_go_on()
 
@@ -357,7 +358,7 @@ class AttemptRunner:
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest
-        self._observe("committed", seconds=seconds, **figures_of(manifest, self._expires_in))
+        self._observe("committed", seconds=seconds, **figures_of(manifest, self._finished))
         self._crew.tell(control.Notify(session=self._session, epoch=epoch))
         # After what may end the attempt: the next one would not know of a stop that is answered.
         self._desk.committed(manifest)
@@ -389,7 +390,7 @@ class AttemptRunner:
 
     def _commit(self) -> Event:
         manifest = self._manifest
-        self._expires_in = self._coordinator.finish(manifest)
+        self._finished = self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._observe("notice", text=failed)
         return Learned(self._session, facts.Committed(manifest.id))

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kafka_eos.coordinator.handover import Span
 from kafka_eos.embedded.figures import Figures
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
@@ -165,6 +166,8 @@ class Ack(Message, frozen=True):
     """How many are pending, by operator."""
     unanswered: bool
     """A row waits for an answer that waited at the first barrier of the session."""
+    spans: tuple[Span, ...]
+    """When each phase was."""
 
 
 class Decline(Message, frozen=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kafka_eos.coordinator.handover import summed
 from kafka_eos.interfaces import Position, total_lag
 from kafka_eos.records import BEGINNING
 
@@ -67,6 +68,24 @@ class Held(msgspec.Struct, frozen=True):
     waiting: dict[str, list[str]]
 
 
+class Operator(msgspec.Struct, frozen=True):
+    """What one operator has done in one worker since the session began. Times are seconds, and together the clock's.
+
+    ``busy``: its own code; of a source, reads that brought something; ``blocked``: what is behind its segment had no
+    room; ``idle``: the rest. It waited for rows, or for others of its worker.
+    """
+
+    came: int
+    left: int
+    busy: float
+    blocked: float
+    idle: float
+    loads: int = 0
+    """Places of its state that were not in memory when they were asked for."""
+    entries: int = 0
+    """Objects of its state that are in memory now."""
+
+
 class Figures(msgspec.Struct, frozen=True):
     """Of one worker, since the session began. ``written`` counts rows by sink."""
 
@@ -75,9 +94,12 @@ class Figures(msgspec.Struct, frozen=True):
     lag: int | None
     groups: dict[str, Held]
     segments: dict[str, dict[str, float]]
+    operators: dict[str, Operator]
+    open: dict[str, int]
+    """Writers that hold rows of an epoch whose barrier has not come, by sink."""
 
 
-NOTHING = Figures({}, {}, None, {}, {})
+NOTHING = Figures({}, {}, None, {}, {}, {}, {})
 """Of a worker that has told nothing yet."""
 
 
@@ -96,6 +118,8 @@ def together(told: Sequence[Figures]) -> dict[str, object]:
         "read": _read(told),
         "written": dict(written),
         "segments": {segment: dict(spent) for segment, spent in seconds.items()},
+        "operators": _operators(told),
+        "open": summed(each.open for each in told),
         **({"waiting": waiting} if (waiting := _waiting(told)) else {}),
     }
 
@@ -108,6 +132,15 @@ def _read(told: Sequence[Figures]) -> dict[str, object]:
             splits.update({name: {"position": at.position, "lag": at.lag} for name, at in read.splits.items()})
             found[source] = records + read.records, splits
     return {source: {"records": records, "splits": splits} for source, (records, splits) in found.items()}
+
+
+def _operators(told: Sequence[Figures]) -> dict[str, dict[str, float]]:
+    operators: dict[str, dict[str, float]] = {}
+    for each in told:
+        for name, done in each.operators.items():
+            so_far = operators.get(name, {})
+            operators[name] = {figure: n + so_far.get(figure, 0) for figure, n in msgspec.structs.asdict(done).items()}
+    return operators
 
 
 def _waiting(told: Sequence[Figures]) -> dict[str, object]:

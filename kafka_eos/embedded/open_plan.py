@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.drift import Drift
 from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.embedded.figures import Figures, Read, Split
+from kafka_eos.embedded.figures import Figures, Operator, Read, Split
 from kafka_eos.embedded.network import BarrierArrived, WatermarkArrived
 from kafka_eos.embedded.task import Captured, Parts, Task
 from kafka_eos.exchange import in_flight
@@ -27,6 +28,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     Attended,
+    CacheUse,
     CheckpointStorage,
     InFlight,
     LagOfEach,
@@ -97,6 +99,9 @@ class OpenPlan:
         )
         self._opened = OpenTask(share, Base(start.positions, start.states, start.in_flight), told)
         self._writers: dict[tuple[int, str], Writer[Any]] = {}
+        self._unsealed: set[tuple[int, str]] = set()
+        """Writers, by segment and sink, that were given rows since they were sealed."""
+        self._since = time.perf_counter()
         self._current = 0
         """Index of the segment at work."""
         self._ticked = 0.0
@@ -181,6 +186,7 @@ class OpenPlan:
     def _output(self, sink: Sink) -> Callable[[Batch[Any]], None]:
         def write(batch: Batch[Any]) -> None:
             self._written[sink.name] += len(batch)
+            self._unsealed.add((self._current, sink.name))
             self._writers[self._current, sink.name].write(batch)
 
         return write
@@ -274,7 +280,7 @@ class OpenPlan:
         captured = self._parts.pop(epoch.epoch.n, [])
         for part in captured:
             part.drop()
-        left = [prepare for part in captured for prepare in part.precommits]
+        left: list[PreCommit] = [prepare for part in captured for prepare in part.precommits]
         return left + [prepare for task in self.tasks for prepare in task.abort(epoch.epoch.n)]
 
     def completed(self, epoch: EpochId) -> None:
@@ -303,7 +309,23 @@ class OpenPlan:
             for name, reader in self.readers.items()
         }
         segments = {task.segment.heads[0]: task.spent.seconds() for task in self.tasks}
-        return Figures(read, dict(self._written), lag, self.drift.held(), segments)
+        open_now = Counter(sink for _, sink in self._unsealed)
+        return Figures(read, dict(self._written), lag, self.drift.held(), segments, self._operators(), dict(open_now))
+
+    def _operators(self) -> dict[str, Operator]:
+        """What each has done, and what kept it: the segment that it works in is blocked as a whole."""
+        now, found = time.perf_counter(), dict[str, Operator]()
+        for task in self.tasks:
+            blocked = task.spent.seconds()["blocked"]
+            for name in (*task.parts.readers, *task.segment.nodes):
+                if name in found:
+                    continue  # a sink for dead letters of several segments
+                did, backend = self._chain.worked[name], self._opened.backends.get(name)
+                busy = did.busy + task.own.get(name, 0.0)
+                use = backend.cache() if backend is not None else CacheUse(0, 0)
+                idle = max(0.0, now - self._since - busy - blocked)
+                found[name] = Operator(did.came, did.left, busy, blocked, idle, use.loads, use.entries)
+        return found
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """How far each split that is read here has come in event time, by operator."""
@@ -353,6 +375,9 @@ class OpenPlan:
 
     def tally(self, segment: Segment) -> Tally:
         return self._tallies[segment.index].plus(Tally())
+
+    def sealed(self, segment: Segment) -> None:
+        self._unsealed = {(index, sink) for index, sink in self._unsealed if index != segment.index}
 
     def waits(self, source: str) -> bool:
         return source in self.waiting

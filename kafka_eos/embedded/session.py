@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kafka_eos.checkpoints import provenance
-from kafka_eos.coordinator.handover import summed
+from kafka_eos.coordinator.handover import Span, summed
 from kafka_eos.embedded.control import (
     Abort,
     Ack,
@@ -199,6 +199,11 @@ class Session:
                     part.drop()
 
         def acknowledged() -> Ack:
+            began = time.time()
+            states = tuple(upload(self._storage) for part in captured for upload in part.uploads)
+            in_flight = tuple(kept for part in captured for kept in self._opened.store(part))
+            spans = [span for part in captured for span in part.spans]
+            spans += [span for part in captured for prepare in part.precommits for span in prepare.spans]
             for of, kept in self._undecided.items():
                 self._undecided[of] = [provenance.stored(self._storage, of, each) for each in kept]
             return Ack(
@@ -208,14 +213,15 @@ class Session:
                 sealed=tuple(
                     Sealed(of, tuple(kept)) for of, kept in sorted(self._undecided.items()) if of <= name.epoch
                 ),
-                states=tuple(upload(self._storage) for part in captured for upload in part.uploads),
-                in_flight=tuple(kept for part in captured for kept in self._opened.store(part)),
+                states=states,
+                in_flight=in_flight,
                 tally=functools.reduce(Tally.plus, (part.tally for part in captured), Tally()),
                 watermarks=watermarks,
                 blocked_ms=sum(part.blocked for part in captured) * 1000,
                 aligning_ms=max(part.aligning for part in captured) * 1000,
                 timers=summed(part.timers for part in captured),
                 unanswered=any(part.unanswered for part in captured),
+                spans=(*spans, Span("upload", began, time.time())),
             )
 
         self._background.submit(self._say_result, answer)

@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from kafka_eos.coordinator.handover import Prepare, Span
 from kafka_eos.embedded.figures import Spent
 from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
 from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Positions, PreCommit, Reader, StateBackend, Upload, Writer
+from kafka_eos.interfaces import Positions, Reader, StateBackend, Upload, Writer
 from kafka_eos.open_task import pending_timers
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Tally, Watermark
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 _LONG = 0.02
 """Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
@@ -39,7 +43,7 @@ class Captured:
 
     positions: dict[str, Positions]
     uploads: list[Upload]
-    precommits: list[PreCommit]
+    precommits: list[Prepare]
     tally: Tally
     """What the segment has counted since the session began."""
     timers: dict[str, int] = field(default_factory=dict)
@@ -54,6 +58,7 @@ class Captured:
     """Seconds that the snapshot kept the worker from processing."""
     aligning: float = 0.0
     """Seconds from the first barrier to the last."""
+    spans: list[Span] = field(default_factory=list)
 
     def drop(self) -> None:
         """Its rows under way are stored, or nobody wants them."""
@@ -90,6 +95,9 @@ class Surroundings(Protocol):
 
     def tally(self, segment: Segment) -> Tally:
         """What the segment has counted since the session began."""
+
+    def sealed(self, segment: Segment) -> None:
+        """The writers of the segment begin with the next epoch."""
 
     def waits(self, source: str) -> bool:
         """Is the source not to be read yet?"""
@@ -166,9 +174,11 @@ class Task:
         """The barrier of an aligned epoch: the sources' waits until those rows are processed, too."""
         self._sealed = first_epoch - 1
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
-        self._carried: list[PreCommit] = []
+        self._carried: list[Prepare] = []
         """Output of epochs that were given up: it belongs to the next one."""
         self.spent = Spent()
+        self.own = dict.fromkeys((*parts.readers, *parts.backends, *parts.writers), 0.0)
+        """Seconds that parts took outside of the chain, by operator: reads that brought something, snapshots, seals."""
         self.records = dict.fromkeys(parts.readers, 0)
         """How many have been read, by source."""
         self._open: dict[int, tuple[Captured, float]] = {}
@@ -207,7 +217,7 @@ class Task:
         else:
             self._report_sources(marker)
 
-    def abort(self, epoch: int) -> list[PreCommit]:
+    def abort(self, epoch: int) -> list[Prepare]:
         """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
 
         All writers seal it, those too whose barrier has not come: writers of one worker may share a transaction.
@@ -221,15 +231,23 @@ class Task:
             self._carried += captured.precommits
         return self._seal(epoch)
 
-    def _seal(self, epoch: int) -> list[PreCommit]:
+    def _seal(self, epoch: int) -> list[Prepare]:
         """Seal up to ``epoch`` what is not sealed; returns all that is to be prepared and is not named by an answer."""
         precommits, self._carried = self._carried, []
         for number in range(self._sealed + 1, epoch + 1):
             hit("sink.seal")
             name = EpochId(Epoch(number), self._term)
-            precommits += [writer.seal(name) for writer in self.parts.writers.values()]
+            writers = self.parts.writers.items()
+            precommits += [Prepare(sink, self._timed(sink, writer.seal, name)) for sink, writer in writers]
         self._sealed = max(self._sealed, epoch)
+        self._around.sealed(self.segment)
         return precommits
+
+    def _timed(self, operator: str, work: Callable[[A], T], argument: A) -> T:
+        began = time.perf_counter()
+        done = work(argument)
+        self.own[operator] += time.perf_counter() - began
+        return done
 
     # ------------------------------------------------------------ work
 
@@ -262,6 +280,7 @@ class Task:
                 records += len(batch)
                 self.records[name] += len(batch)
                 self.spent.reading += read - asked
+                self.own[name] += read - asked
             self._around.push(self.segment, name, batch)
             self.spent.busy += time.perf_counter() - read
         return records
@@ -376,6 +395,8 @@ class Task:
                 case Complete(epoch=epoch):
                     captured, since = self._open.pop(epoch)
                     captured.aligning = time.monotonic() - since
+                    now = time.time()
+                    captured.spans.append(Span("align", now - captured.aligning, now, self.segment.heads[0]))
                     hit("align.complete")
                     self._around.captured(self.segment, epoch, captured)
                 case Abandon(epoch=epoch):
@@ -404,7 +425,7 @@ class Task:
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
-        uploads = [backend.snapshot(Epoch(epoch)) for backend in self.parts.backends.values()]
+        uploads = [self._timed(name, backend.snapshot, Epoch(epoch)) for name, backend in self.parts.backends.items()]
         timers = pending_timers(self.parts.backends)
         captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment), timers)
         self._open[epoch] = captured, min(since, began)
@@ -418,6 +439,8 @@ class Task:
             for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
                 self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
+        ended, head = time.time(), self.segment.heads[0]
+        captured.spans.append(Span("snapshot", ended - captured.blocked, ended, head))
         self.spent.busy += captured.blocked
         # Last, and when all is captured: here the next segment's snapshot may follow at once.
         for edge in self._tails:

@@ -60,6 +60,7 @@ from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Reso
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
 from kafka_eos.interfaces.sources import Answer, AskedTogether, CheckedSource, LagOfEach, Reader, Source, total_lag
 from kafka_eos.interfaces.state import (
+    CacheUse,
     InFlight,
     StateBackend,
     StateDescriptor,
@@ -136,6 +137,7 @@ __all__ = [
     "Staged",
     "Standing",
     "StateBackend",
+    "CacheUse",
     "StateDescriptor",
     "StateHandle",
     "StateKind",

@@ -82,6 +82,8 @@ class Probe:
     detail: str
     expires_in: float = float("inf")
     """Seconds until the server may undo a prepared committable by itself."""
+    timeout: float = float("inf")
+    """Seconds from its beginning after which the server may do so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,16 @@ class InFlight:
 Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
 
 
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """``loads``: places that were not in memory when they were asked for, since the backend was opened; ``entries``:
+    objects that are in memory now.
+    """
+
+    loads: int
+    entries: int
+
+
 class StateBackend(Protocol):
     """The keyed state of one operator in one subtask. Single-threaded, except what ``snapshot`` returns."""
 
@@ -178,5 +188,8 @@ class StateBackend(Protocol):
 
     def pending_timers(self) -> int | None:
         """How many there were at the last ``snapshot``; None if the operator has none to set."""
+
+    def cache(self) -> CacheUse:
+        """How its states use memory, timers aside."""
 
     def close(self) -> None: ...

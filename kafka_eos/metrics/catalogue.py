@@ -31,6 +31,7 @@ class Metric:
 _ALL: Final = (
     Metric("info", "gauge", ("pipeline", "version"), "1: which job this is, and the version of kafka_eos."),
     Metric("running", "gauge", (), "1 while rows are processed, 0 while the job starts, recovers or ends."),
+    Metric("standing_by", "gauge", (), "1 while another supervisor leads, and this one waits."),
     Metric("term", "gauge", (), "Number of the attempt; each recovery takes another."),
     Metric("subtasks", "gauge", (), "Workers; on Spark, tasks of a stage."),
     Metric(
@@ -49,6 +50,13 @@ _ALL: Final = (
     Metric("written_records", "counter", ("sink",), "Records handed to writers; see read_records."),
     Metric("committed_records", "counter", ("sink",), "Records made visible, each once."),
     Metric("segment_seconds", "counter", ("segment", "state"), "Where time goes: busy, reading, blocked; all workers."),
+    Metric("operator_rows", "counter", ("operator", "direction"), "Rows that came (in) and went on (out)."),
+    Metric(
+        "operator_seconds",
+        "counter",
+        ("operator", "state"),
+        "Where an operator's time goes: busy, blocked, idle; all workers.",
+    ),
     Metric("watermark_timestamp_seconds", "gauge", ("operator", "split"), "Event time of the newest checkpoint."),
     Metric("checkpoints", "counter", ("outcome",), "Epochs: committed, given-up."),
     Metric("checkpoint_seconds", "histogram", ("phase",), "Epochs: align, snapshot, decide, commit, total."),
@@ -61,8 +69,11 @@ _ALL: Final = (
     Metric("last_checkpoint_epoch", "gauge", (), "The newest epoch that is committed in this run."),
     Metric("last_checkpoint_timestamp_seconds", "gauge", (), "When it was."),
     Metric("state_bytes", "gauge", ("operator",), "State in the newest checkpoint."),
+    Metric("state_loads", "counter", ("operator",), "Keys of state that were not in memory, and were looked up."),
+    Metric("state_cached_entries", "gauge", ("operator",), "Objects of state in memory."),
     Metric("in_flight_bytes", "gauge", (), "Rows under way in the newest checkpoint."),
     Metric("pending_timers", "gauge", ("operator",), "Timers in the newest checkpoint."),
+    Metric("open_outputs", "gauge", ("sink",), "Writers with rows of no epoch yet: open transactions and files."),
     Metric("prepared_outputs", "gauge", (), "Transactions and staged files that wait for their commit."),
     Metric("uncommitted_seconds", "gauge", (), "No open transaction is older than this."),
     Metric(
@@ -71,6 +82,8 @@ _ALL: Final = (
         (),
         "What was left of the transaction timeout at the newest commit.",
     ),
+    Metric("transaction_timeout_seconds", "gauge", (), "After that an open transaction is aborted by its server."),
+    Metric("sink_seconds", "histogram", ("sink", "phase"), "Epochs of one sink: prepare, commit."),
     Metric("restarts", "counter", ("reason",), "Attempts that ended: worker, environment, checkpoint."),
     Metric("dead_letters", "counter", ("source", "operator"), "Records sent aside in epochs that were decided."),
     Metric("late_records", "counter", ("operator",), "Rows that came when their time was over."),

@@ -109,9 +109,11 @@ class Observed:
 
     def _on_standing_by(self, facts: Mapping[str, Any]) -> None:
         self._starting = str(facts["text"])
+        self._samples.set("standing_by", 1)
 
     def _on_started(self, facts: Mapping[str, Any]) -> None:
         self._starting = "starts, or recovers"
+        self._samples.set("standing_by", 0)
 
     def _on_running(self, facts: Mapping[str, Any]) -> None:
         self._samples.set("running", 1)
@@ -132,6 +134,7 @@ class Observed:
         self._quiet_since = None  # an attempt that dies before its first epoch is no rest
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
+        self._samples.replace("open_outputs", {})
 
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")
@@ -145,6 +148,7 @@ class Observed:
     def _end(self, how: str) -> None:
         self._ended = how
         self._samples.set("running", 0)
+        self._samples.set("standing_by", 0)
 
     def _on_progress(self, facts: Mapping[str, Any]) -> None:
         read: Mapping[str, Any] = facts["read"]
@@ -155,6 +159,8 @@ class Observed:
         for segment, states in facts.get("segments", {}).items():
             for state, seconds in states.items():
                 self._count("segment_seconds", seconds, segment, state)
+        self._work(facts.get("operators", {}))
+        self._samples.replace("open_outputs", {(sink,): n for sink, n in facts.get("open", {}).items()})
         splits: dict[Labels, Any] = {
             (source, split): at for source, told in read.items() for split, at in told["splits"].items()
         }
@@ -164,6 +170,17 @@ class Observed:
         self._samples.replace("split_lag_records", lags)
         self._samples.replace("lag_records", {} if facts["lag"] is None else {(): facts["lag"]})
         self._hold(facts.get("waiting", {}), splits)
+
+    def _work(self, operators: Mapping[str, Mapping[str, float]]) -> None:
+        for operator, done in operators.items():
+            for direction, told in (("in", "came"), ("out", "left")):
+                self._count("operator_rows", done[told], operator, direction)
+            for state in ("busy", "blocked", "idle"):
+                if state in done:
+                    self._count("operator_seconds", done[state], operator, state)
+            if done.get("loads") or done.get("entries"):
+                self._count("state_loads", done["loads"], operator)
+                self._samples.set("state_cached_entries", done["entries"], operator)
 
     def _on_tables(self, facts: Mapping[str, Any]) -> None:
         waiting: Mapping[str, Any] = facts["waiting"]
@@ -202,6 +219,16 @@ class Observed:
                 if time_ms > BEGINNING:
                     self._samples.set("watermark_timestamp_seconds", time_ms / 1000, operator, split)
 
+    def _on_phases(self, facts: Mapping[str, Any]) -> None:
+        """A sink is prepared when the slowest of its writers is."""
+        longest: dict[str, float] = {}
+        for span in facts["spans"]:
+            if span["phase"] == "prepare":
+                seconds = max(0.0, span["ended"] - span["began"])
+                longest[span["operator"]] = max(seconds, longest.get(span["operator"], 0.0))
+        for sink, seconds in longest.items():
+            self._samples.observe("sink_seconds", seconds, sink, "prepare")
+
     def _on_committed(self, facts: Mapping[str, Any]) -> None:
         epoch = facts["epoch"]
         self._decided.pop(epoch, None)
@@ -213,6 +240,10 @@ class Observed:
         self._samples.set("prepared_outputs", 0)
         if facts["expires_in"] is not None:
             self._samples.set("transaction_margin_seconds", facts["expires_in"])
+        if facts.get("timeout") is not None:
+            self._samples.set("transaction_timeout_seconds", facts["timeout"])
+        for sink, (began, ended) in facts.get("commits", {}).items():
+            self._samples.observe("sink_seconds", max(0.0, ended - began), sink, "commit")
         self._open_since = self._barriers.get(epoch, self._open_since)
         self._forget(epoch)
 
@@ -236,6 +267,7 @@ class Observed:
         self._barriers = {other: at for other, at in self._barriers.items() if other > epoch}
 
     def _count(self, name: str, told: float, *labels: str) -> None:
-        """Add what is new of a counter of the session."""
-        self._samples.add(name, told - self._before.get((name, labels), 0.0), *labels)
-        self._before[name, labels] = told
+        """Add what is new of a counter of the session. One that is a difference of clocks may go back a little."""
+        before = self._before.get((name, labels), 0.0)
+        self._samples.add(name, max(0.0, told - before), *labels)
+        self._before[name, labels] = max(told, before)

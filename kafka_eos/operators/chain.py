@@ -13,11 +13,12 @@ wait for answers, which come with ``collect``, or all with ``finish``.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 from kafka_eos.attribution import told
@@ -26,6 +27,7 @@ from kafka_eos.interfaces import StateBackend
 from kafka_eos.operators import build
 from kafka_eos.operators.base import Awaiting, Clocked, Gathering, Generating, Operator, OperatorContext, no_timers
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
+from kafka_eos.operators.worked import Worked
 from kafka_eos.plan import (
     Exchange,
     Feedback,
@@ -81,6 +83,8 @@ class Chain:
         moving = [node for node in whole.exchanges if isinstance(node, Requests) or not isinstance(node, Forward)]
         numbered = [node for node in whole.nodes if node in moving or isinstance(node, PartialFold)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
+        self.worked = {node.name: Worked() for node in plan.nodes}
+        """What each operator has done here, by name."""
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
         self._clocked: dict[str, Clocked] = {}
@@ -96,7 +100,7 @@ class Chain:
                 if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
-        self._event_time = EventTime(plan, self._operators, signals or {}, self._leave, pace)
+        self._event_time = EventTime(plan, self._operators, signals or {}, self._run, pace)
 
     def assign(self, source: str, splits: Collection[str]) -> None:
         """These splits of a source are read here from now on: called before its first row, and as more are found."""
@@ -113,8 +117,7 @@ class Chain:
         """
         for name, operator in self._clocked.items():
             if nodes is None or name in nodes:
-                for batch in operator.tick(self._clock()):
-                    self._leave(self._plan.node(name), batch)
+                self._run(self._plan.node(name), partial(operator.tick, self._clock()))
 
     def soonest(self) -> int | None:
         """Before that no ``tick`` hands anything on, unless more is pushed; None if none ever does."""
@@ -164,8 +167,7 @@ class Chain:
                 if node.name in self._awaiting:
                     self._answer_all(node)
                 else:
-                    for batch in self._gathering[node.name].flush():
-                        self._leave(node, batch)
+                    self._run(node, self._gathering[node.name].flush)
         self._flush_all_rejected()
 
     # ------------------------------------------------------------ rows that wait for answers
@@ -257,7 +259,7 @@ class Chain:
         rejected = self._rejected.get(source)
         sink = self._plan.dead_letters(source)
         if rejected and sink is not None:
-            self._outputs[sink.name](_letters(source, rejected))
+            self._write(sink, _letters(source, rejected))
             self._rejected[source] = []
 
     def close(self) -> None:
@@ -298,11 +300,15 @@ class Chain:
         return self._event_time.making(name)
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
+        self.worked[name].left += len(batch)
         for node, index in self._plan.downstream(name):
             if isinstance(node, Sink):
                 if not node.dead_letters and len(batch):
-                    self._outputs[node.name](batch)
-            elif isinstance(node, Union):
+                    self._write(node, batch)
+                continue
+            worked = self.worked[node.name]
+            worked.came += len(batch)
+            if isinstance(node, Union):
                 self._forward(node.name, replace(batch, lane=union_lane(batch.lane, len(node.inputs), index)))
             elif isinstance(node, Loop):
                 self._forward(node.name, batch)
@@ -312,8 +318,24 @@ class Chain:
                 self._exchange(node.name, batch)
             elif isinstance(node, Feedback):
                 self._exchange(node.name, branched(batch, self._places[node.name], always=True))
+            elif isinstance(node, Exchange):
+                self._leave(node, batch)
             else:
-                self._leave(node, batch if isinstance(node, Exchange) else self._operators[node.name].process(batch))
+                began = perf_counter()
+                out = self._operators[node.name].process(batch)
+                worked.busy += perf_counter() - began
+                self._leave(node, out)
+
+    def _write(self, node: Node, batch: Batch[Any]) -> None:
+        worked, began = self.worked[node.name], perf_counter()
+        worked.came += len(batch)
+        self._outputs[node.name](batch)
+        worked.busy += perf_counter() - began
+
+    def _run(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> None:
+        """Hand on what an operator makes by itself."""
+        for batch in self.worked[node.name].running(made):
+            self._leave(node, batch)
 
     def _leave(self, node: Node, out: Batch[Any]) -> None:
         """Hand on what an operator has made."""
@@ -327,7 +349,9 @@ class Chain:
 
     def _exchange(self, name: str, batch: Batch[Any]) -> None:
         if name in self._exchanges:
+            began = perf_counter()
             self._exchanges[name](batch)
+            self.worked[name].busy += perf_counter() - began
         else:
             self._forward(name, batch)
 

@@ -9,8 +9,9 @@ Rule: a watermark is handed on only when it says something new. Where nothing gi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
@@ -44,11 +45,11 @@ class EventTime:
         plan: Plan,
         operators: Mapping[str, Operator],
         signals: Mapping[str, Signal],
-        leave: Callable[[Node, Batch[Any]], None],
+        run: Callable[[Node, Callable[[], Iterable[Batch[Any]]]], None],
         pace: Pace,
     ) -> None:
-        """``leave(node, batch)`` hands on what an operator has made."""
-        self._plan, self._operators, self._signals, self._leave, self._pace = plan, operators, signals, leave, pace
+        """``run(node, made)`` hands on what an operator makes when it is told."""
+        self._plan, self._operators, self._signals, self._run, self._pace = plan, operators, signals, run, pace
         self._making: dict[str, list[tuple[str, Generating]]] = {}
         """By source, the operators that make its watermarks here."""
         for node in plan.nodes:
@@ -111,8 +112,7 @@ class EventTime:
             operator.hold(watermark)
             return
         if isinstance(operator, Timed):
-            for batch in operator.advance(watermark.time):
-                self._leave(node, batch)
+            self._run(node, partial(operator.advance, watermark.time))
         if node.partitioning is not None and node.name in self._signals:
             self._signals[node.name](watermark)
         else:

@@ -10,7 +10,6 @@ threads of their own, so that a stop, and a time limit, are noticed.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import msgspec
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
 from kafka_eos.coordinator.desk import Desk
+from kafka_eos.coordinator.handover import Finished
 from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId
@@ -95,8 +95,8 @@ class Driver:
             now,
             under_way=bool(resumed.in_flight),
         )
-        self._expires_in = math.inf
-        """For how many seconds more the epoch that was committed last could have waited."""
+        self._how = Finished()
+        """How the epoch was committed that was committed last."""
         self._learned: deque[Fact] = deque()
         self._ended = False
         self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, watch.observe)
@@ -218,14 +218,14 @@ class Driver:
 
     def _commit(self, manifest: Manifest) -> None:
         """On the thread of the commits."""
-        self._expires_in = self._coordinator.finish(manifest)
+        self._how = self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._watch.observe("notice", text=failed)
 
     def _committed(self, seconds: float) -> None:
         manifest = self._overlap.manifest
         self._finished = manifest.epoch
-        self._figures.committed(manifest, seconds, self._expires_in)
+        self._figures.committed(manifest, seconds, self._how)
         self._desk.committed(manifest)
 
     def _end(self, how: Ending) -> None:

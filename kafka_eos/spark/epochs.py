@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator, summed
+from kafka_eos.coordinator.handover import by_operator, shown, summed
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
@@ -50,6 +50,10 @@ class EpochResult:
     """When the clock shows that, an epoch is to begin also if there is nothing to read."""
     seconds: Mapping[str, float]
     retried: bool
+    operators: Mapping[str, Mapping[str, float]]
+    """What each has done in the epoch, in all tasks: the fields of ``Did``."""
+    spans: Sequence[Mapping[str, object]]
+    """When each phase was; see ``handover.shown``."""
 
 
 class EpochRunner:
@@ -150,7 +154,18 @@ def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> Epoch
         wake=min((report.wake for report in ordered if report.wake is not None), default=None),
         seconds=_longest(report.seconds for report in ordered),
         retried=retried,
+        operators=_operators(ordered),
+        spans=shown((report.subtask, span) for report in ordered for span in report.spans),
     )
+
+
+def _operators(reports: Sequence[Report]) -> Mapping[str, Mapping[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for report in reports:
+        for name, did in report.operators.items():
+            so_far = found.get(name, {})
+            found[name] = {figure: n + so_far.get(figure, 0) for figure, n in msgspec.structs.asdict(did).items()}
+    return found
 
 
 def _at(spec: Spec, level: int, depth: int) -> bytes:

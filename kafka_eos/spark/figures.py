@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.handover import figures_of
+from kafka_eos.coordinator.handover import Finished, figures_of
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 
@@ -26,11 +26,17 @@ class Figures:
         self._observe, self._positions = observe, positions
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
+        self._operators: dict[str, dict[str, float]] = {}
 
     def decided(self, epoch: EpochId, result: EpochResult, lag: int | None, seconds: float) -> None:
         """``lag``: None where splits wait that have something to be read, since nobody has asked how much."""
         self._in.update(result.records_in)
         self._out.update(result.records_out)
+        for name, did in result.operators.items():
+            so_far = self._operators.get(name, {})
+            # Not the entries: what a task holds in memory, it holds for its epoch.
+            kept = {figure: so_far.get(figure, 0) for figure in did if figure != "entries"}
+            self._operators[name] = {figure: n + kept.get(figure, 0) for figure, n in did.items()}
         self._observe(
             "progress",
             records_in=self._in.total(),
@@ -44,9 +50,11 @@ class Figures:
                 for name, splits in result.acked.positions.items()
             },
             written=dict(self._out),
+            operators={name: dict(done) for name, done in self._operators.items()},
             **self._progress(epoch, result, seconds),
         )
         self._positions = result.acked.positions
+        self._observe("phases", epoch=epoch.epoch.n, spans=result.spans)
         self._observe(
             "decided",
             epoch=epoch.epoch.n,
@@ -75,5 +83,5 @@ class Figures:
             "sink": {"numOutputRows": sum(result.records_out.values())},
         }
 
-    def committed(self, manifest: Manifest, seconds: float, expires_in: float) -> None:
-        self._observe("committed", seconds=seconds, **figures_of(manifest, expires_in))
+    def committed(self, manifest: Manifest, seconds: float, finished: Finished) -> None:
+        self._observe("committed", seconds=seconds, **figures_of(manifest, finished))

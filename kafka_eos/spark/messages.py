@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from kafka_eos.coordinator.handover import Span
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
 from kafka_eos.records import Tally, Watermark
@@ -63,6 +64,16 @@ class Failure(msgspec.Struct, frozen=True):
     """Traceback."""
 
 
+class Did(msgspec.Struct, frozen=True, array_like=True):
+    """What one operator has done in one task: rows that came and left, and seconds of its own."""
+
+    came: int
+    left: int
+    busy: float
+    loads: int
+    entries: int
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt of one task did. It counts only if all who read its rows have read this attempt's."""
 
@@ -89,6 +100,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """When the clock shows that, timers may be due; None if none is pending."""
     seconds: dict[str, float] = {}
     """Where the time went: open, work, prepare."""
+    operators: dict[str, Did] = {}
+    spans: tuple[Span, ...] = ()
+    """When each phase was."""
     failure: Failure | None = None
 
 

@@ -7,18 +7,20 @@ Rule: opening is all or nothing for the caller, and ``close`` lets go of everyth
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import provenance
+from kafka_eos.coordinator.handover import Prepare, Span
 from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
+    CacheUse,
     CheckpointStorage,
     Positions,
     Reader,
@@ -37,7 +39,7 @@ from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Tally, Watermark
 from kafka_eos.settings import Settings
 from kafka_eos.spark.levels import destinations, levels
-from kafka_eos.spark.messages import Report, Spec
+from kafka_eos.spark.messages import Did, Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.state.clocks import wall_clock
@@ -91,6 +93,8 @@ class OpenLevel:
         self._event_time: dict[str, Inputs] = {}
         """How far it has come at the end of this epoch, by exchange."""
         self._tally = Tally()
+        self._reading: defaultdict[str, float] = defaultdict(float)
+        """Seconds of reads that brought something, by source."""
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         with self._opened.opening():
@@ -190,10 +194,12 @@ class OpenLevel:
                 if reader.reached(self._ends(name)):
                     del reading[name]
                     continue
+                asked = time.perf_counter()
                 batch = reader.poll(meter.most(batch_size), _POLL / len(reading))
                 if batch is None:
                     self._chain.nothing_read(name)
                     continue
+                self._reading[name] += time.perf_counter() - asked
                 until = time.monotonic() + _PATIENCE
                 meter.took(batch)
                 self._in[name] += len(batch)
@@ -252,13 +258,15 @@ class OpenLevel:
         hit("source.capture.after")
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
-        precommits = [writer.seal(self._epoch) for writer in self._writers.values()]
+        precommits = [Prepare(sink, writer.seal(self._epoch)) for sink, writer in self._writers.items()]
         committables = tuple(
             provenance.stored(self._around.storage, self._epoch.epoch, committable)
             for prepare in precommits
             for committable in prepare()
         )
+        began = time.time()
         states = tuple(upload(self._around.storage) for upload in uploads)
+        uploaded = Span("upload", began, time.time())
         hit("worker.ack.before")
         return Report(
             level=self._spec.level,
@@ -275,7 +283,18 @@ class OpenLevel:
             watermarks=self._chain.watermarks(),
             timers=pending_timers(self._opened.backends),
             wake=self._chain.soonest(),
+            operators=self._done(),
+            spans=(*(span for prepare in precommits for span in prepare.spans), uploaded),
         )
+
+    def _done(self) -> dict[str, Did]:
+        found: dict[str, Did] = {}
+        for name, did in self._chain.worked.items():
+            if did.came or did.left or did.busy:
+                use = self._opened.backends[name].cache() if name in self._opened.backends else CacheUse(0, 0)
+                busy = did.busy + self._reading.get(name, 0.0)
+                found[name] = Did(did.came, did.left, busy, use.loads, use.entries)
+        return found
 
     def close(self) -> None:
         self._opened.close()

@@ -29,6 +29,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.collector import spare_the_collector
+from kafka_eos.coordinator.handover import Span
 from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
@@ -60,7 +61,7 @@ def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: i
     inbox = Inbox(batches, spec.parallelism)
     if spec.level == 0:
         deque(batches, maxlen=0)  # a Python worker whose input is not read to its end is not used again
-    began = time.monotonic()
+    began, at = time.monotonic(), time.time()
     try:
         with closing(_Work(spec, subtask, attempt, outbox)) as work:
             opened = time.monotonic()
@@ -69,7 +70,9 @@ def _run(spec: Spec, batches: Iterable[pa.RecordBatch], subtask: int, attempt: i
             worked = time.monotonic()
             report = work.level.finish()
         times = {"open": opened - began, "work": worked - opened, "prepare": time.monotonic() - worked}
-        report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times)
+        here = Span("open", at, at + opened - began), Span("work", at + opened - began, at + worked - began)
+        spans = (*here, *report.spans)
+        report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times, spans=spans)
     except (UserError, Fatal, EnvironmentFailed) as error:
         report = Report(level=spec.level, subtask=subtask, attempt=attempt, failure=_failure(error))
     outbox.report(encode(report))

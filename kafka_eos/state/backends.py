@@ -16,6 +16,7 @@ from kafka_eos import failpoints
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.ids import Epoch, token
 from kafka_eos.interfaces import (
+    CacheUse,
     CheckpointStorage,
     Json,
     StateBackend,
@@ -155,6 +156,10 @@ class KeyedStateBackend:
     def pending_timers(self) -> int | None:
         found = [state.pending for state in self._open.values() if isinstance(state, PendingTimers)]
         return sum(found) if found else None
+
+    def cache(self) -> CacheUse:
+        states = [state for state in self._open.values() if not isinstance(state, PendingTimers)]
+        return CacheUse(sum(state.loads for state in states), sum(state.cached for state in states))
 
     def close(self) -> None:
         self._store.close()

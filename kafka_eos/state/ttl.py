@@ -81,6 +81,14 @@ class ExpiringState(Generic[T]):
         """Row key at which the clean-up goes on. Stored, since a session may be as short as one epoch (on Spark)."""
         self._reads_count = ttl.refresh == "read-write"
 
+    @property
+    def loads(self) -> int:
+        return self._inner.loads
+
+    @property
+    def cached(self) -> int:
+        return self._inner.cached
+
     def get(self, key: Any) -> T | None:
         pair = self._inner.get(key)
         if pair is None:

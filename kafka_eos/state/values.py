@@ -43,6 +43,13 @@ class CachedValueState(Generic[T]):
         self._dirty: set[Any] = set()
         self._missing: set[Any] = set()
         """Looked up in this epoch and not found in the rows."""
+        self.loads = 0
+        """Places that were not in memory, so that the rows were asked."""
+
+    @property
+    def cached(self) -> int:
+        """Objects in memory."""
+        return len(self._cache)
 
     def get(self, key: Any) -> T | None:
         value = self._cache.get(key, ABSENT)
@@ -144,6 +151,7 @@ class CachedValueState(Generic[T]):
         self._cache.update(kept)
 
     def _load(self, keys: list[Any]) -> None:
+        self.loads += len(keys)
         cache, decode = self._cache, self.descriptor.value.decode
         found = self._rows.get(self._row_keys(keys))
         try:

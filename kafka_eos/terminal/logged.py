@@ -16,7 +16,7 @@ from kafka_eos.terminal.totals import Totals
 LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0
 _WARNINGS = frozenset({"restarting", "silent", "given-up", "dead-letters", "late-rows"})
-_OFTEN = frozenset({"triggered", "decided", "committed", "restoring"})
+_OFTEN = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
 
 class EventLog(Totals):

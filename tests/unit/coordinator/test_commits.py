@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -281,3 +282,27 @@ def test_readers_are_told_of_an_epoch_once_all_of_it_is_committed() -> None:
     finisher(sink, telling, 16).commit(committables, decided(range(3)))
 
     assert telling.told == [(3, 3), (3, 3)]
+
+
+def test_what_commits_took_is_told_by_sink() -> None:
+    sink = MemorySink()
+    committables = [replace(each, by_sink={name: 1}) for each, name in zip(prepared(sink, 4), "abab", strict=True)]
+    timed = finisher(sink, Meeting(sink, together=3), 3)
+
+    before = time.time()
+    timed.commit(committables, decided(range(4)))
+    after = time.time()
+    told = timed.watch.take()
+
+    assert told.keys() == {"a", "b"}
+    assert all(before <= began <= ended <= after for began, ended in told.values())
+    assert timed.watch.take() == {}
+
+
+def test_a_commit_of_no_known_sink_is_told_by_its_scope() -> None:
+    sink = MemorySink()
+    timed = finisher(sink, MemoryCommitter(sink), 1)
+    (one,) = prepared(sink, 1)
+    timed.commit([replace(one, by_sink={})], decided([0]))
+
+    assert timed.watch.take().keys() == {one.scope}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos.embedded import figures
-from kafka_eos.embedded.figures import NOTHING, Figures, Held, Read, Spent, Split, together
+from kafka_eos.embedded.figures import NOTHING, Figures, Held, Operator, Read, Spent, Split, together
 from kafka_eos.records import BEGINNING
 
 
 def worker(split: str, records: int, lag: int | None, held: Held | None = None) -> Figures:
     read = {"in": Read(records, {split: Split({"offset": records}, lag)})}
-    return Figures(
-        read, {"out": records}, lag, {"default": held} if held else {}, {"in": {"busy": 1.5, "blocked": 0.5}}
-    )
+    groups, segments = {"default": held} if held else {}, {"in": {"busy": 1.5, "blocked": 0.5}}
+    operators = {"map": Operator(records, 2 * records, busy=1.0, blocked=0.5, idle=2.5, loads=1, entries=2)}
+    return Figures(read, {"out": records}, lag, groups, segments, operators, {"out": 1})
 
 
 def test_workers_are_told_as_one() -> None:
@@ -32,6 +32,10 @@ def test_workers_are_told_as_one() -> None:
         },
         "written": {"out": 7},
         "segments": {"in": {"busy": 3.0, "blocked": 1.0}},
+        "operators": {
+            "map": {"came": 7, "left": 14, "busy": 2.0, "blocked": 1.0, "idle": 5.0, "loads": 2, "entries": 4}
+        },
+        "open": {"out": 2},
     }
 
 

@@ -226,6 +226,9 @@ class Subtask:
     def pending_timers(self) -> None:
         """It has none."""
 
+    def sealed(self, segment: Segment) -> None:
+        """Nobody counts writers here."""
+
     def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
         if segment is TARGET:
             values = batch.values if batch else []

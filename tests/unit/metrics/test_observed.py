@@ -217,6 +217,64 @@ def test_dead_letters_and_late_rows_are_those_of_the_run(job: Job) -> None:
     assert job.value("late_records", "windows") == 4
 
 
+def test_operators_are_counted_over_sessions(job: Job) -> None:
+    done = {"came": 10, "left": 4, "busy": 1.0, "blocked": 2.0, "idle": 3.0, "loads": 5, "entries": 7}
+    job.reads(1, operators={"sum": done})
+    job.reads(1, operators={"sum": {**done, "came": 12, "idle": 2.5}})
+    assert job.value("operator_seconds", "sum", "idle") == 3, "clocks differ a little, and a counter never falls"
+    job.runs(term=2)
+    job.reads(1, operators={"sum": {**done, "entries": 1}})
+
+    assert [job.value("operator_rows", "sum", way) for way in ("in", "out")] == [22, 8]
+    assert [job.value("operator_seconds", "sum", state) for state in ("busy", "blocked", "idle")] == [2, 4, 6]
+    assert job.value("state_loads", "sum") == 10
+    assert job.value("state_cached_entries", "sum") == 1
+
+
+def test_operators_without_state_have_no_cache_and_those_of_spark_are_never_blocked(job: Job) -> None:
+    job.reads(1, operators={"map": {"came": 1, "left": 1, "busy": 1.0, "loads": 0, "entries": 0}})
+
+    assert job.value("operator_seconds", "map", "busy") == 1
+    assert job.value("operator_seconds", "map", "blocked") is None
+    assert job.value("state_loads", "map") is None
+
+
+def test_a_standby_is_one_until_it_leads_or_ends(job: Job) -> None:
+    job.tells("standing-by", text="stands by for process 7")
+    assert job.value("standing_by") == 1
+    job.tells("started", job="orders")
+    assert job.value("standing_by") == 0
+    job.tells("standing-by", text="stands by for process 8")
+    job.tells("stood-down", text="the job was stopped")
+    assert job.value("standing_by") == 0
+
+
+def test_open_outputs_are_those_that_writers_have_told_of(job: Job) -> None:
+    job.reads(1, open={"out": 2})
+    assert job.value("open_outputs", "out") == 2
+    job.reads(1, open={})
+    assert job.value("open_outputs", "out") is None
+
+
+def test_how_long_sinks_take_is_told_by_phase(job: Job) -> None:
+    spans = [{"worker": n, "phase": "prepare", "began": 10.0, "ended": 10.0 + n, "operator": "out"} for n in (1, 3, 2)]
+    job.tells("phases", epoch=1, spans=[*spans, {"worker": 0, "phase": "upload", "began": 0.0, "ended": 50.0}])
+    job.tells(
+        "committed",
+        epoch=1,
+        seconds=0.3,
+        records_by_sink={"out": 1},
+        expires_in=50.0,
+        timeout=60.0,
+        commits={"out": [10.0, 10.5]},
+    )
+
+    with job.observed.samples() as samples:
+        found = {m.name: {labels: each.sum for labels, each in by.items()} for m, by in samples.distributions()}
+    assert found["sink_seconds"] == {("out", "prepare"): 3, ("out", "commit"): 0.5}
+    assert job.value("transaction_timeout_seconds") == 60
+
+
 def test_an_event_that_nobody_counts_is_no_matter(job: Job) -> None:
     job.tells("notice", text="hello")
 

@@ -15,7 +15,7 @@ from kafka_eos.checkpoints import files
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import FileRef, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.interfaces import CacheUse, FileRef, StateBackend, StateDescriptor, StateHandle
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import GROUPING, key_group_range
 
@@ -137,6 +137,20 @@ def test_the_cache_is_bounded(world: World) -> None:
         state.get(999 - key)
 
     assert len(state._cache) <= 21
+
+
+def test_what_is_looked_up_beside_the_cache_is_counted(world: World) -> None:
+    backend = world.open(cache_entries=2)
+    state = backend.value(TOTAL)
+    state.view(["a", "b"]).update(a=1, b=2)
+    state.view(["a", "b"])
+    assert backend.cache() == CacheUse(loads=2, entries=2)
+
+    snapshot(world, backend)
+    state.view(["c", "d", "e"]).update(c=1, d=1, e=1)
+    snapshot(world, backend)
+    assert state.get("a") == 1
+    assert backend.cache().loads == 2 + 3 + 1
 
 
 @pytest.mark.parametrize("parallelism", [2, 3, 5])

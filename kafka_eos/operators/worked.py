@@ -1,0 +1,35 @@
+"""What each operator of a chain has done: rows that came and left, and the time that its own code took.
+
+Rule: counted a batch at a time, never a row. Time is an operator's own: while what it has made goes on to the next one,
+its clock stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from kafka_eos.records import Batch
+
+
+@dataclass(slots=True)
+class Worked:
+    """Of one operator in one subtask, since its chain was opened. ``busy`` in seconds."""
+
+    busy: float = 0.0
+    came: int = 0
+    """Rows that came in. At an exchange: in the subtask that sends them."""
+    left: int = 0
+    """Rows that went on, to all who read them: each once. At an exchange: in the subtask that gets them."""
+
+    def running(self, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[Batch[Any]]:
+        """What ``made`` gives, one batch after another, with the time that making them takes."""
+        began = perf_counter()
+        batches = iter(made())
+        while (batch := next(batches, None)) is not None:
+            self.busy += perf_counter() - began
+            yield batch
+            began = perf_counter()
+        self.busy += perf_counter() - began

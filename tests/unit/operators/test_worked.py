@@ -1,0 +1,115 @@
+"""What each operator of a chain has done: its own rows and its own time, not those of who comes behind it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.operators import chain, worked
+from kafka_eos.operators.chain import Chain
+from kafka_eos.plan import PartialFold
+from kafka_eos.records import Batch
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+
+
+class Time:
+    """A clock that goes on when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def takes(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    for module in (chain, worked):
+        monkeypatch.setattr(module, "perf_counter", lambda: time.now)
+    return time
+
+
+def batch(*values: int) -> Batch[Any]:
+    return Batch(list(values), range(len(values)), ListOrigin("numbers", "numbers", 0, 0, list(values)))
+
+
+@pytest.fixture
+def counted(time: Time, tmp_path: Path) -> Iterator[Chain]:
+    """Twice each number, odd ones aside, and sums by key: the map takes 1 s a row, the sum 10 s, the sink 100 s."""
+
+    def doubled(n: int) -> int:
+        time.takes(1)
+        return 2 * n
+
+    def added(total: int, n: int) -> int:
+        time.takes(10)
+        return total + n
+
+    pipeline = Pipeline("counting")
+    pipeline.source(ListSource([1]), name="numbers").map(doubled, name="doubled").filter(
+        lambda n: n > 2, name="large"
+    ).key_by(lambda n: 0, values=int, name="all").fold(
+        name="sum", init=int, step=added, emit=lambda key, n: n, state=int
+    ).sink(MemorySink(), name="out")
+    state = open_backend("memory", "sum", tmp_path / "sum", range(MAX_KEY_GROUPS), [], MemoryStorage())
+    opened = Chain(pipeline.plan(), {"sum": state}, {"out": lambda rows: time.takes(100)})
+    yield opened
+    opened.close()
+    state.close()
+
+
+def test_an_operator_is_as_busy_as_its_own_code(counted: Chain) -> None:
+    counted.push("numbers", batch(1, 2, 3))
+
+    busy = {name: did.busy for name, did in counted.worked.items() if did.busy}
+    assert busy == {"doubled": 3, "sum": 20, "out": 100}
+
+
+def test_rows_are_counted_where_they_come_in_and_where_they_go_on(counted: Chain) -> None:
+    counted.push("numbers", batch(1, 2, 3))
+
+    rows = {name: (did.came, did.left) for name, did in counted.worked.items()}
+    assert rows == {
+        "numbers": (0, 3),
+        "doubled": (3, 3),
+        "large": (3, 2),
+        "all": (2, 2),
+        "sum": (2, 2),
+        "out": (2, 0),
+    }
+
+
+def test_what_an_operator_hands_on_at_the_barrier_is_counted_there(time: Time, tmp_path: Path) -> None:
+    def added(one: int, other: int) -> int:
+        time.takes(10)
+        return one + other
+
+    pipeline = Pipeline("gathering")
+    pipeline.source(ListSource([1]), name="numbers").key_by(lambda n: 0, values=int, name="all").fold(
+        name="sum", init=int, step=operator.add, merge=added, emit=lambda key, n: n, state=int
+    ).sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+    (partial,) = [node.name for node in plan.nodes if isinstance(node, PartialFold)]
+    state = open_backend("memory", "sum", tmp_path / "sum", range(MAX_KEY_GROUPS), [], MemoryStorage())
+    opened = Chain(plan, {"sum": state}, {"out": lambda rows: None})
+    opened.push("numbers", batch(1, 2, 3))
+    before = opened.worked[partial].came, opened.worked[partial].left
+    opened.flush()
+    opened.push("numbers", batch(4))
+    opened.flush()
+    opened.close()
+    state.close()
+
+    assert before == (3, 0)
+    assert opened.worked[partial].left == 2
+    assert opened.worked["sum"].busy == 20
