@@ -68,13 +68,20 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
     assert after["kafka_eos_segment_seconds_total", "payments", "busy"] > 0
     assert 0 < after["kafka_eos_transaction_margin_seconds",] <= after["kafka_eos_transaction_timeout_seconds",] == 3600
     assert after["kafka_eos_standing_by",] == 0
-    operators = {key[1:]: n for key, n in after.items() if key[0] == "kafka_eos_operator_rows_total"}
-    assert {name for name, _ in operators} == {"payments", "map-1", "filter-2", "to-kafka", "to-files"}
-    assert operators["map-1", "in"] == operators["map-1", "out"] == operators["filter-2", "in"] > operators["filter-2", "out"]
-    assert operators["to-kafka", "in"] == operators["to-files", "in"] == operators["filter-2", "out"]
-    seconds = {state: after["kafka_eos_operator_seconds_total", "map-1", state] for state in ("busy", "blocked", "idle")}
+    operators = {(key[2], key[1]): n for key, n in after.items() if key[0] == "kafka_eos_operator_rows_total"}
+    assert {name for name, _ in operators} == {"payments", "map-1", "filter-1", "to-kafka", "to-files"}
+    assert (
+        operators["map-1", "in"]
+        == operators["map-1", "out"]
+        == operators["filter-1", "in"]
+        > operators["filter-1", "out"]
+    )
+    assert operators["to-kafka", "in"] == operators["to-files", "in"] == operators["filter-1", "out"]
+    seconds = {
+        state: after["kafka_eos_operator_seconds_total", "map-1", state] for state in ("busy", "blocked", "idle")
+    }
     assert seconds["busy"] > seconds["blocked"] == 0 < seconds["idle"]
     for phase in ("prepare", "commit"):
-        assert after["kafka_eos_sink_seconds_count", "to-kafka", phase] > 0
+        assert after["kafka_eos_sink_seconds_count", phase, "to-kafka"] > 0
     assert status["ready"] is True
     assert status["last"]["restarting"]["what"] == "worker ended"

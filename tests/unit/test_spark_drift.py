@@ -27,6 +27,21 @@ def plan(drift: int) -> Plan:
     return pipeline.plan()
 
 
+def _result(acked: Acked, unread: frozenset[SplitId]) -> EpochResult:
+    return EpochResult(
+        acked,
+        {"in": unread},
+        records_in={},
+        records_out={},
+        lag=None,
+        wake=None,
+        seconds={},
+        retried=False,
+        operators={},
+        spans=(),
+    )
+
+
 class Epochs:
     """What a driver knows of one source. A position is the number of rows read."""
 
@@ -56,7 +71,7 @@ class Epochs:
         unread = frozenset(split for split in self.splits if self.at[split] != ends[split]["index"])
         times = {str(split): time for split in self.splits if (time := self.time(split)) is not None}
         acked = Acked({"in": self._positions(self.at)}, (), (), watermarks={"times": times})
-        self.drift.decided(before, EpochResult(acked, {"in": unread}, {}, {}, None, None, {}, False), {"in": ends})
+        self.drift.decided(before, _result(acked, unread), {"in": ends})
 
     def _ends(self) -> Positions:
         return {split: {"index": len(times), "begin": len(times)} for split, times in self.splits.items()}
