@@ -34,6 +34,8 @@ from tests import registry_server
 from tests.bytecode import Kept, compile_library
 from tests.postgres_server import shared
 from tests.registry_server import RegistryServer
+from tests.secured import Secured
+from tests.secured import secured as open_secured
 from tests.shared_broker import SharedBroker
 from tests.waiting import PATIENCE
 
@@ -179,6 +181,13 @@ def broker_factory(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Call
     yield start
     for broker in brokers:
         broker.kill()
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """The broker of all tests of security; they share a worker (``xdist_group("secured")``), and so this broker."""
+    with open_secured(tmp_path_factory.mktemp("secured")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

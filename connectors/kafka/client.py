@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -34,6 +34,7 @@ __all__ = [
     "BrokerWatch",
     "Consumer",
     "ConsumerGroupTopicPartitions",
+    "Explain",
     "IsolationLevel",
     "KafkaError",
     "KafkaException",
@@ -47,12 +48,15 @@ __all__ = [
     "error_name",
     "kafka_errors",
     "mapped",
+    "purged",
     "too_large",
     "undelivered",
     "until_done",
 ]
 
 T = TypeVar("T")
+Explain: TypeAlias = Callable[[int], str]
+"""What to say of an error's code besides; nothing for most."""
 EOF: Final[int] = KafkaError._PARTITION_EOF
 
 _LOOK: Final = 1.0
@@ -137,17 +141,25 @@ _UNREADABLE: Final = frozenset(
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
-def mapped(error: KafkaError, what: str) -> KafkaEosError:
+def _unexplained(code: int) -> str:
+    return ""
+
+
+def mapped(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError:
     """The error of ours for a librdkafka error while writing or transacting."""
     text = f"{what}: {error.str()}"
     if error.code() in _REFUSED:
-        return ConfigError(text)
+        return ConfigError(_with(text, explain(error.code())))
     if error.retriable() and not error.fatal():
         return Retryable(text)
     return RestartFromCheckpoint(text)
 
 
-def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
+def _with(text: str, explained: str) -> str:
+    return f"{text.rstrip('.')}: {explained}" if explained else text
+
+
+def consumed(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError | None:
     """The error of ours for one that arrived in place of a record; None if librdkafka asks again by itself.
 
     Whatever is not known to lose nothing ends the attempt: librdkafka may have passed over records.
@@ -161,7 +173,7 @@ def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
             "lengthen retention, or start the job anew from a position that exists."
         )
     if error.code() in _REFUSED:
-        return ConfigError(text)
+        return ConfigError(_with(text, explain(error.code())))
     if error.code() in _TOO_LARGE:
         return ConfigError(
             f"{text}. A record is larger than this consumer takes: raise receive.message.max.bytes (and "
@@ -173,6 +185,11 @@ def consumed(error: KafkaError, what: str) -> KafkaEosError | None:
             "understand. Nothing was skipped; look at it with kafka-dump-log.sh before going on."
         )
     return RestartFromCheckpoint(text)
+
+
+def purged(error: KafkaError) -> bool:
+    """Did the client throw the record away because its transaction has failed? The error does not say why."""
+    return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 def too_large(error: KafkaError) -> bool:
@@ -208,7 +225,7 @@ class BrokerWatch:
 
 
 @contextmanager
-def kafka_errors(what: str) -> Iterator[None]:
+def kafka_errors(what: str, explain: Explain = _unexplained) -> Iterator[None]:
     """Map what librdkafka raises. After a fatal fencing error ``flush`` may raise SystemError instead."""
     try:
         yield
@@ -216,7 +233,7 @@ def kafka_errors(what: str) -> Iterator[None]:
         cause = error.args[0] if error.args else None
         if not isinstance(cause, KafkaError):
             raise RestartFromCheckpoint(f"{what}: {error}") from error
-        raise mapped(cause, what) from error
+        raise mapped(cause, what, explain) from error
     except SystemError as error:
         raise RestartFromCheckpoint(f"{what}: the producer is fenced ({error.__cause__ or error})") from error
 
@@ -255,7 +272,11 @@ def bounded(call: Callable[[], T], seconds: float, what: str, check: Callable[[]
 
 
 def until_done(
-    call: Callable[[float], Any], seconds: float, what: str, check: Callable[[], None] = lambda: None
+    call: Callable[[float], Any],
+    seconds: float,
+    what: str,
+    check: Callable[[], None] = lambda: None,
+    explain: Explain = _unexplained,
 ) -> None:
     """Repeat ``call(seconds left)`` while its failure is Retryable; RestartFromCheckpoint after ``seconds``.
 
@@ -266,7 +287,7 @@ def until_done(
     def attempt() -> bool:
         while True:
             try:
-                with kafka_errors(what):
+                with kafka_errors(what, explain):
                     call(max(0.1, deadline - time.monotonic()))
                 return True
             except Retryable as error:

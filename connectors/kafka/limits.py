@@ -5,12 +5,13 @@ Rule: a limit that would break the guarantee later is an error now, with the set
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.memory import largest_record
+from kafka_eos.connectors.kafka.rights import Right
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
@@ -117,11 +118,12 @@ def _forgotten(given: str, timeout: int, memory: Memory) -> str | None:
     return None
 
 
-def check_topic(rpc: KafkaRequests, topic: str) -> list[str]:
-    """ConfigError if the topic does not exist; notices on weak durability settings."""
+def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Right]) -> list[str]:
+    """ConfigError if the topic does not exist or rights to it are missing; notices on weak durability settings."""
     facts = rpc.topic(topic)
     if facts is None:
         raise ConfigError(missing_topic(topic, rpc.bootstrap))
+    rpc.expect_rights(needed)
     notices = []
     if facts.replicas < 2:
         notices.append(f"Topic {topic} has one replica: losing that broker's disk loses it.")

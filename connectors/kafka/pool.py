@@ -20,19 +20,24 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.client import (
     BrokerWatch,
+    Explain,
     KafkaError,
     Message,
     Producer,
     kafka_errors,
+    purged,
     undelivered,
     until_done,
 )
-from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, writes
+from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint, Retryable
 
 SPARE: Final = 1
 """Producers kept warm beyond the one in use, at first."""
@@ -62,6 +67,7 @@ class _Told:
     def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
+        self.purged = False
         self._brokers = BrokerWatch()
         self._told = 0
 
@@ -81,6 +87,7 @@ class _Told:
 
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
+            self.purged = self.purged or purged(error)
             self._fail(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:
@@ -97,6 +104,7 @@ class Warm:
 
     def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
         self.transactional_id, self.slot = transactional_id, slot
+        self._where = Cluster(config["bootstrap.servers"], config)
         self._told = told = _Told()
         self.producer = Producer(
             {
@@ -124,9 +132,25 @@ class Warm:
         """One line a failed delivery or fatal error, the first few."""
         return self._told.failures
 
+    def needing(self, *rights: Right) -> Explain:
+        """What to say of an answer that something is not allowed, which takes these rights and that to the id."""
+        needed = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, self.transactional_id), *rights)
+        return lambda code: lacking(self._where, needed, code)
+
+    def expect_unrefused(self, topics: Collection[str]) -> None:
+        """ConfigError if records were thrown away because the user may not write to one of these topics.
+
+        Asks the client alone: to begin a transaction that has begun has no effect, and of one that has failed it says
+        why.
+        """
+        if not self._told.purged:
+            return
+        with suppress(RestartFromCheckpoint, Retryable), kafka_errors("write", self.needing(*map(writes, topics))):
+            self.producer.begin_transaction()
+
     def init(self, seconds: float) -> None:
         """Get a producer id and epoch, fencing whoever had this id before. RestartFromCheckpoint if it cannot."""
-        until_done(self.producer.init_transactions, seconds, "init_transactions")
+        until_done(self.producer.init_transactions, seconds, "init_transactions", explain=self.needing())
         deadline = time.monotonic() + seconds
         while self.producer_id < 0:
             self.producer.poll(_STATISTICS_MS / 1000)

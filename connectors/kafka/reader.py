@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kafka_eos.connectors.kafka.client import (
@@ -21,6 +22,8 @@ from kafka_eos.connectors.kafka.client import (
 )
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
 from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, reads
+from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions, total_lag
 from kafka_eos.records import Batch
@@ -71,6 +74,8 @@ class KafkaReader(Generic[T]):
         reject: Reject,
     ) -> None:
         self._client, self._source, self._topic = _Client(config), source, topic
+        needed = reads(topic), Right(Operation.READ, Kind.GROUP, config["group.id"])
+        self._explain = partial(lacking, Cluster(config["bootstrap.servers"], config), needed)
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
         self._given: dict[int, Position] = {}
@@ -134,7 +139,7 @@ class KafkaReader(Generic[T]):
             elif error.code() == EOF:
                 ends[_partition(message)] = _offset(message)
                 self._at_end.add(_partition(message))
-            elif (problem := consumed(error, self._place(message))) is not None:
+            elif (problem := consumed(error, self._place(message), self._explain)) is not None:
                 raise problem
         return records, ends
 

@@ -49,6 +49,24 @@ class Cluster:
         return f"kafka://{user}@{self.bootstrap}" if user else f"kafka://{self.bootstrap}"
 
     @property
+    def named(self) -> str:
+        """The user as rights of Kafka's name it; a placeholder if the settings do not say."""
+        user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
+        return f"User:{user}" if user else "User:NAME"
+
+    @property
+    def principal(self) -> str:
+        """Who this client is for the cluster, for people."""
+        if self.named != "User:NAME":
+            return f"the user {self.named}"
+        mechanism = str(self.config.get("sasl.mechanisms", self.config.get("sasl.mechanism", ""))).upper()
+        if mechanism == "OAUTHBEARER":
+            return "the user of the token"
+        if certificate := self.config.get("ssl.certificate.location"):
+            return f"the user of the certificate {certificate}"
+        return "a client without a login"
+
+    @property
     def fingerprint(self) -> str:
         """Tells two client configurations apart; reveals nothing of them."""
         text = repr(sorted((key, repr(value)) for key, value in self.config.items()))

@@ -30,6 +30,7 @@ from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_o
 from kafka_eos.connectors.kafka.names import TransactionalId
 from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Slots, WarmPool
+from kafka_eos.connectors.kafka.rights import reads, writes
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
@@ -171,8 +172,11 @@ class KafkaSink(Generic[T]):
         token(ctx.job, "the job's name")
         told = expect_ready(self._key_codec, self._codec)
         with KafkaRequests(self._cluster(ctx)) as rpc:
-            notices = check_topic(rpc, self.topic)
-            if self._delivery is Guarantee.EXACTLY_ONCE:
+            is_staged = self._delivery is Guarantee.EXACTLY_ONCE
+            # The marker of an epoch is an offset of the topic: that takes the right to read it.
+            needed = [writes(self.topic), *([reads(self.topic)] if is_staged else [])]
+            notices = check_topic(rpc, self.topic, needed)
+            if is_staged:
                 notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
         return [*told, *notices]
 

@@ -26,6 +26,7 @@ from kafka_eos.connectors.kafka.client import (
 from kafka_eos.connectors.kafka.markers import MarkerGroup
 from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, reads
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.transactions import Transaction
@@ -99,8 +100,9 @@ class EpochOutput:
         return self.terms.partitions.at_least(to)
 
     def check(self) -> None:
-        """RestartFromCheckpoint as soon as a delivery is known to have failed."""
+        """RestartFromCheckpoint as soon as a delivery is known to have failed; ConfigError if it is not allowed."""
         if self.warm.failures:
+            self.warm.expect_unrefused({begun.topic for begun in self._begun.values()})
             raise RestartFromCheckpoint(
                 f"{self.warm.transactional_id}: records were not delivered: {'; '.join(self.warm.failures)}"
             )
@@ -144,6 +146,7 @@ class EpochOutput:
             terms.deadline,
             "send_offsets_to_transaction",
             self.look,
+            warm.needing(Right(Operation.READ, Kind.GROUP, group.name), reads(self.topic)),
         )
         committable = Transaction(
             transactional_id=warm.transactional_id,

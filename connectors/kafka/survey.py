@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.client import AdminClient, IsolationLevel, OffsetSpec, TopicPartition, kafka_errors
 from kafka_eos.connectors.kafka.limits import missing_topic
+from kafka_eos.connectors.kafka.rights import Operation, lacking, reads
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
@@ -46,6 +47,7 @@ class Survey:
         self._found: dict[tuple[str, Rule], dict[int, int] | Retryable] = {}
         with KafkaRequests(where) as rpc:
             self._topics = rpc.topics(topics)
+        self._where = where
 
     @property
     def in_trouble(self) -> bool:
@@ -53,7 +55,7 @@ class Survey:
         return any(isinstance(answer, Retryable) for answer in self._found.values())
 
     def facts(self, topic: str) -> TopicFacts:
-        """Raises ConfigError, which names all that are missing, if there is no such topic.
+        """Raises ConfigError, which names all that are missing, if there is no such topic, or it may not be read.
 
         Raises Retryable while a partition of it has no leader.
         """
@@ -61,6 +63,8 @@ class Survey:
         if facts is None:
             missing = [name for name, found in self._topics.items() if found is None]
             raise ConfigError("\n".join(missing_topic(name, self._bootstrap) for name in missing))
+        if facts.may is not None and Operation.READ not in facts.may:
+            raise ConfigError(lacking(self._where, [reads(topic)]))
         if facts.leaderless:
             partitions = ", ".join(map(str, facts.leaderless))
             raise Retryable(f"topic {topic} has no leader now for partition {partitions}: is a broker down?")

@@ -15,6 +15,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transactions, transaction_timeout_ms
+from kafka_eos.connectors.kafka.rights import writes
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sink import milliseconds, topic_name
@@ -107,7 +108,7 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
 def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:
     """What is worth knowing about topic and transactions, and the transaction timeout in milliseconds."""
     with KafkaRequests(where) as rpc:
-        notices = [] if topic is None else check_topic(rpc, topic)
+        notices = [] if topic is None else check_topic(rpc, topic, [writes(topic)])
         notices += check_transactions(rpc, wanted, Demands(margin=int(COMMIT_MARGIN * 1000)))
         for notice in notices:
             log.info("%s", notice)

@@ -6,78 +6,26 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
-from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, asking
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.settings import free_ports
 from kafka_eos.errors import ConfigError
-from tests.certificates import certificate
+from tests.certificates import Pair
+from tests.secured import PASSWORD, SESSION_MS, Secured
 from tests.waiting import PATIENCE
 
-PASSWORD = "canary=8d21,c4"
-MODULES = "org.apache.kafka.common.security"
-SESSION_MS = 3_000
+pytestmark = pytest.mark.xdist_group("secured")
 
 
-@dataclass(frozen=True)
-class Listeners:
-    """Addresses by security protocol, and the certificate that their clients trust."""
-
-    addresses: Mapping[str, str]
-    authority: Path
-
-
-@pytest.fixture(scope="module")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    directory = tmp_path_factory.mktemp("secured")
-    store, authority = certificate(directory, "changeit")
-    port, controller, sasl, tls, both = free_ports(5)
-    ports = {"PLAINTEXT": port, "SASL_PLAINTEXT": sasl, "SSL": tls, "SASL_SSL": both}
-    offered = ",".join(f"{name}://127.0.0.1:{at}" for name, at in ports.items())
-    logins = {
-        "plain": f'{MODULES}.plain.PlainLoginModule required user_app="{PASSWORD}";',
-        "scram-sha-256": f"{MODULES}.scram.ScramLoginModule required;",
-        "scram-sha-512": f"{MODULES}.scram.ScramLoginModule required;",
-        "oauthbearer": f'{MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="x";',
-    }
-    overrides = {
-        "listeners": f"{offered},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": offered,
-        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in ports) + ",CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms": ",".join(name.upper() for name in logins),
-        "connections.max.reauth.ms": str(SESSION_MS),
-        "ssl.keystore.type": "PKCS12",
-        "ssl.keystore.location": str(store),
-        "ssl.keystore.password": "changeit",
-        **{
-            f"listener.name.{name}.{mechanism}.sasl.jaas.config": login
-            for name in ("sasl_plaintext", "sasl_ssl")
-            for mechanism, login in logins.items()
-        },
-    }
-    with Broker(directory / "kafka", port, overrides, controller_port=controller) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            info = ScramCredentialInfo(kind, 4096)
-            made = admin.alter_user_scram_credentials(
-                [UserScramCredentialUpsertion("app", info, password=PASSWORD.encode())]
-            )
-            made["app"].result(PATIENCE)
-        yield Listeners({name: f"127.0.0.1:{at}" for name, at in ports.items()}, authority)
+@pytest.fixture(autouse=True)
+def _refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only after the two seconds for which a broker that starts may refuse."""
+    monkeypatch.setattr(asking, "_REFUSED_SECONDS", 0.0)
 
 
 def _token(config: str) -> tuple[str, float]:
@@ -103,9 +51,12 @@ LOGINS = [
 ]
 
 
-def _cluster(listeners: Listeners, protocol: str, **config: Any) -> Cluster:
-    trusted = {"ssl.ca.location": str(listeners.authority)} if protocol.endswith("SSL") else {}
-    return Cluster(listeners.addresses[protocol], {"security.protocol": protocol, **trusted, **config})
+def _cluster(secured: Secured, listener: str, **config: Any) -> Cluster:
+    return Cluster(secured.addresses[listener], {**secured.config(listener), **config})
+
+
+def _with(pair: Pair) -> dict[str, Any]:
+    return {"ssl.certificate.location": str(pair.certificate), "ssl.key.location": str(pair.key)}
 
 
 def _commits(cluster: Cluster) -> None:
@@ -121,40 +72,43 @@ def _commits(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("login", LOGINS)
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_every_login(listeners: Listeners, protocol: str, login: dict[str, Any]) -> None:
-    _commits(_cluster(listeners, protocol, **login))
+@pytest.mark.parametrize("listener", ["SASL", "BOTH"])
+def test_every_login(secured: Secured, listener: str, login: dict[str, Any]) -> None:
+    _commits(_cluster(secured, listener, **login))
 
 
-def test_tls_without_a_login(listeners: Listeners) -> None:
-    _commits(_cluster(listeners, "SSL"))
+def test_tls_without_a_login(secured: Secured) -> None:
+    _commits(_cluster(secured, "TLS"))
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_wrong_password_is_said(listeners: Listeners, mechanism: str) -> None:
-    cluster = _cluster(listeners, "SASL_PLAINTEXT", **_user(mechanism, "wrong"))
+def test_a_wrong_password_is_said(secured: Secured, mechanism: str) -> None:
+    cluster = _cluster(secured, "SASL", **_user(mechanism, "wrong"))
 
-    with pytest.raises(ConfigError, match=r"refuses the connection: .*uthentication"), KafkaRequests(cluster) as rpc:
+    with (
+        pytest.raises(ConfigError, match=r"refuses the connection: .*uthentication"),
+        KafkaRequests(cluster) as rpc,
+    ):
         rpc.describe("any")
 
 
-def test_a_token_that_is_not_one_is_said(listeners: Listeners) -> None:
+def test_a_token_that_is_not_one_is_said(secured: Secured) -> None:
     login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda config: ("nonsense", time.time() + 60)}
-    cluster = _cluster(listeners, "SASL_PLAINTEXT", **login)
+    cluster = _cluster(secured, "SASL", **login)
 
     with pytest.raises(ConfigError, match="refuses the connection"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
-def test_a_certificate_that_nobody_trusts_is_said(listeners: Listeners) -> None:
-    cluster = Cluster(listeners.addresses["SSL"], {"security.protocol": "ssl"})
+def test_a_certificate_that_nobody_trusts_is_said(secured: Secured) -> None:
+    cluster = Cluster(secured.addresses["TLS"], {"security.protocol": "ssl"})
 
     with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
-def test_a_certificate_for_another_name_is_said(listeners: Listeners) -> None:
-    cluster = _cluster(listeners, "SSL")
+def test_a_certificate_for_another_name_is_said(secured: Secured) -> None:
+    cluster = _cluster(secured, "TLS")
     elsewhere = Cluster(cluster.bootstrap.replace("127.0.0.1", "localhost"), cluster.config)
 
     with pytest.raises(ConfigError, match="Hostname mismatch"), KafkaRequests(elsewhere) as rpc:
@@ -164,29 +118,72 @@ def test_a_certificate_for_another_name_is_said(listeners: Listeners) -> None:
 @pytest.mark.parametrize(
     "loose", [{"ssl.endpoint.identification.algorithm": "none"}, {"enable.ssl.certificate.verification": False}]
 )
-def test_checks_of_a_certificate_can_be_switched_off(listeners: Listeners, loose: dict[str, Any]) -> None:
+def test_checks_of_a_certificate_can_be_switched_off(secured: Secured, loose: dict[str, Any]) -> None:
     """``localhost``: the broker's own name for itself is 127.0.0.1, so only a first request goes there."""
-    cluster = _cluster(listeners, "SSL", **loose)
+    cluster = _cluster(secured, "TLS", **loose)
     elsewhere = Cluster(cluster.bootstrap.replace("127.0.0.1", "localhost"), cluster.config)
 
     with KafkaRequests(elsewhere) as rpc:
         assert rpc.transaction_version() >= 0
 
 
-def test_a_listener_without_tls_is_no_listener_with_it(listeners: Listeners) -> None:
-    cluster = Cluster(
-        listeners.addresses["PLAINTEXT"], {"security.protocol": "ssl", "ssl.ca.location": str(listeners.authority)}
-    )
+def test_a_listener_without_tls_is_no_listener_with_it(secured: Secured) -> None:
+    cluster = Cluster(secured.open, {"security.protocol": "ssl", "ssl.ca.location": str(secured.authority)})
 
     with pytest.raises(ConfigError, match="is this a listener without TLS"), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
 
 
-def test_a_session_ends_and_nobody_notices(listeners: Listeners) -> None:
+def test_a_session_ends_and_nobody_notices(secured: Secured) -> None:
     """The broker ends a login after three seconds, and the connection with the next request on it."""
-    cluster = _cluster(listeners, "SASL_PLAINTEXT", **_user("SCRAM-SHA-256"))
+    cluster = _cluster(secured, "SASL", **_user("SCRAM-SHA-256"))
     ends = time.monotonic() + SESSION_MS / 1000 + 0.5
     with KafkaRequests(cluster) as rpc:
         while time.monotonic() < ends:
             assert rpc.describe("any") is None
             time.sleep(0.05)
+
+
+def test_both_sides_show_certificates(secured: Secured) -> None:
+    _commits(_cluster(secured, "MUTUAL", **_with(secured.client)))
+
+
+@pytest.mark.parametrize(
+    ("listener", "more", "said"),
+    [
+        pytest.param("EXPIRED", {}, "The broker's certificate is over", id="the-broker-s-is-over"),
+        pytest.param("MUTUAL", {}, "set ssl.certificate.location and ssl.key.location", id="the-client-has-none"),
+    ],
+)
+def test_what_is_wrong_with_certificates_is_said(
+    secured: Secured, listener: str, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said), KafkaRequests(_cluster(secured, listener, **more)) as rpc:
+        rpc.describe("any")
+
+
+def test_a_client_s_certificate_that_is_over_is_named(secured: Secured) -> None:
+    cluster = _cluster(secured, "MUTUAL", **_with(secured.over))
+    over = rf"{secured.over.certificate} is over since \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: renew it"
+
+    with pytest.raises(ConfigError, match=over), KafkaRequests(cluster) as rpc:
+        rpc.describe("any")
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "said"),
+    [
+        ("SASL", "plaintext", "A listener that asks for a login does so: set security.protocol"),
+        ("TLS", "plaintext", "it answers in TLS: set security.protocol=SSL"),
+        ("OPEN", "sasl_plaintext", "this listener asks for no login: connect with security.protocol=PLAINTEXT"),
+        ("TLS", "sasl_ssl", "this listener asks for no login: connect with security.protocol=SSL"),
+    ],
+)
+def test_the_wrong_way_to_connect_is_said(secured: Secured, listener: str, protocol: str, said: str) -> None:
+    config = {"security.protocol": protocol, "ssl.ca.location": str(secured.authority), **_user("PLAIN")}
+
+    with (
+        pytest.raises(ConfigError, match=said),
+        KafkaRequests(Cluster(secured.addresses[listener], config)) as rpc,
+    ):
+        rpc.describe("any")

@@ -19,14 +19,14 @@ from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.schema.types import BrokerId, ProducerId
 from kio.static.primitive import i16, i32, i32Timedelta, i64Timedelta
 
-from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests
+from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests, asking
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, Retryable
 from tests.scripted import FIND_COORDINATOR, HANG_UP, NOW, SILENCE, Half, ScriptedBroker, Stray
 from tests.waiting import PATIENCE, eventually
-from tests.wire import METADATA
+from tests.wire import API_VERSIONS, METADATA
 
 END_TXN, HANDSHAKE, AUTHENTICATE = 26, 17, 36
 ENDED = EndTxnResponse(
@@ -150,9 +150,50 @@ def test_a_coordinator_that_nobody_may_look_for_is_a_question_of_rights() -> Non
 
     with (
         ScriptedBroker({FIND_COORDINATOR: forbidden}) as broker,
-        pytest.raises(ConfigError, match="not allowed: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        pytest.raises(
+            ConfigError,
+            match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*User:ada lacks the right Write on transactional-id 'job.1'",
+        ),
     ):
-        _end(broker)
+        _end(broker, **{"sasl.username": "ada"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(b"\x15\x03\x03\x00\x02\x02\x50", "it answers in TLS: set security.protocol=SSL", id="tls"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "as a web server does", id="http"),
+    ],
+)
+def test_who_speaks_another_protocol_is_told_by_how_it_answers(answer: bytes, said: str) -> None:
+    with (
+        ScriptedBroker({API_VERSIONS: lambda request: answer}) as broker,
+        pytest.raises(ConfigError, match=f"refuses the connection: .*{said}"),
+    ):
+        _end(broker, patience=0.3)
+
+
+def test_a_listener_that_wants_a_login_closes_the_connection() -> None:
+    with (
+        ScriptedBroker({FIND_COORDINATOR: lambda request: HANG_UP}) as broker,
+        pytest.raises(ConfigError, match="at the first request. A listener that asks for a login does so: set sec"),
+    ):
+        _end(broker, patience=0.3)
+
+
+def test_a_broker_that_is_silent_is_told_of_before_the_patience_is_over(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_SILENT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+
+    with caplog.at_level("WARNING"), pytest.raises(Retryable), KafkaRequests(Cluster(f"127.0.0.1:{port}"), 0.5) as rpc:
+        rpc.describe("job.1")
+
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "kafka_eos.kafka"]
+    assert told.startswith(f"Kafka at 127.0.0.1:{port} has no answer yet: DescribeTransactions: ")
+    assert told.endswith("refused. It is asked again, for 0.5 s in all")
 
 
 def test_a_broker_that_names_no_broker_is_asked_again() -> None:

@@ -76,7 +76,7 @@ REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
             r.allow_auto_topic_creation,
             r.include_topic_authorized_operations,
         ),
-        ([(None, TOPIC)], False, False),
+        ([(None, TOPIC)], False, True),
     ),
     "DescribeConfigs": (
         cluster.describe_configs(cluster.BROKER, "1", "log.dirs"),
@@ -151,6 +151,7 @@ def _metadata(answer: Any) -> cluster.ClusterSeen:
                     cluster.PartitionSeen(part.partition_index, part.leader_id, len(part.replica_nodes))
                     for part in topic.partitions
                 ),
+                topic.topic_authorized_operations,
             )
             for topic in answer.topics
         ),

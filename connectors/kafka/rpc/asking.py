@@ -6,12 +6,14 @@ then; what is still unknown is Retryable, never a guess.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place
+from kafka_eos.connectors.kafka.client_log import Seldom
+from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place, not_allowed
 from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
 from kafka_eos.connectors.kafka.rpc.connection import Refused
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
@@ -25,6 +27,10 @@ _REQUEST_SECONDS: Final = 5.0
 _REFUSED_SECONDS: Final = 2.0
 """For how long a first connection is refused, each time, before that is final: a broker that starts refuses too."""
 _PAUSE, _LONGEST_PAUSE = 0.005, 0.25
+_SILENT_SECONDS: Final = 3.0
+"""Without an answer: it is said then, however long it is asked for."""
+_LOG: Final = logging.getLogger("kafka_eos.kafka")
+_LOG.addFilter(Seldom())
 
 
 class Asking:
@@ -67,7 +73,7 @@ class Asking:
         """Send until there is an answer whose ``code`` is final. ConfigError if it is forbidden, unless told not to."""
         patience = self._patience if seconds is None else min(seconds, self._patience)
         began = time.monotonic()
-        pause, refused = _PAUSE, None
+        pause, refused, said = _PAUSE, None, False
         while True:
             try:
                 answer = self._brokers.ask(request, place, min(began + patience, time.monotonic() + _REQUEST_SECONDS))
@@ -84,12 +90,18 @@ class Asking:
                 self._brokers.forget(place)
             if time.monotonic() + pause > began + patience:
                 raise Retryable(f"{request.name} for {_shown(place)} on {self.bootstrap}: {last} for {patience:g} s")
+            if not said and time.monotonic() > began + _SILENT_SECONDS:
+                said = True
+                _LOG.warning(
+                    "Kafka at %s has no answer yet: %s. It is asked again, for %g s in all",
+                    self.bootstrap,
+                    last,
+                    patience,
+                )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         if forbidden and code(answer) in FORBIDDEN:
-            raise ConfigError(
-                f"{request.name} for {_shown(place)} is not allowed for this user: {name_of(code(answer))}"
-            )
+            raise ConfigError(not_allowed(self._cluster, request, code(answer)))
         return answer
 
     def _expect_welcome(self, what: str, error: Refused, since: float, end: float) -> None:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from kafka_eos.connectors.kafka.rights import lacking
 from kafka_eos.connectors.kafka.rpc.codes import FORBIDDEN, name_of
 from kafka_eos.connectors.kafka.rpc.connection import Connection, Refused
 from kafka_eos.connectors.kafka.rpc.messages.cluster import find_coordinator, metadata
@@ -93,9 +94,10 @@ class Brokers:
     def _coordinator(self, of: CoordinatorOf, until: float) -> int:
         node = self._coordinators.get(of)
         if node is None:
-            found = self._asked(find_coordinator(of.kind, of.key), self._any(), until)
+            request = find_coordinator(of.kind, of.key)
+            found = self._asked(request, self._any(), until)
             if found.error in FORBIDDEN:
-                raise ConfigError(f"FindCoordinator of {of} is not allowed: {name_of(found.error)}")
+                raise ConfigError(not_allowed(self._cluster, request, found.error))
             if found.error:
                 raise Retryable(f"FindCoordinator of {of}: {name_of(found.error)}")
             node = self._coordinators[of] = found.node
@@ -158,6 +160,11 @@ class Brokers:
     @cached_property
     def _security(self) -> Security:
         return security(self._cluster)
+
+
+def not_allowed(where: Cluster, request: Request[Any], code: int) -> str:
+    """What to say of a request whose answer is that the user may not ask for this."""
+    return f"Kafka at {where.bootstrap} refuses {request.name} ({name_of(code)}): {lacking(where, request.needs, code)}"
 
 
 def _address(text: str) -> Address:

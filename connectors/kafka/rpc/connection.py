@@ -24,7 +24,7 @@ from kafka_eos.connectors.kafka.rpc.messages.connection import (
     sasl_handshake,
 )
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.security import Sasl, Security
+from kafka_eos.connectors.kafka.rpc.security import Sasl, Security, tls_advice
 from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, int16, int32, old_text
 from kafka_eos.errors import ConfigError, Retryable
 
@@ -35,14 +35,29 @@ _IDLE_SECONDS: Final = 540.0
 """A minute less than brokers keep a connection that is not used."""
 _OF_A_SESSION: Final = 0.85
 """How much of the time that a broker accepts a login for is used."""
+_NO_LOGIN_HERE: Final = 34
+"""ILLEGAL_SASL_STATE, as the answer to a handshake."""
+_WANTS_LOGIN: Final = (
+    "A listener that asks for a login does so: set security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanisms, and "
+    "what that needs (sasl.username, sasl.password)"
+)
+_FOREIGN: Final = {
+    b"\x15\x03": "it answers in TLS: set security.protocol=SSL, or SASL_SSL if it asks for a login too",
+    b"HTTP": "it answers as a web server does, not as a Kafka broker: is the port right?",
+}
+"""How answers of others begin: an alert of TLS (RFC 8446, 5.1), and HTTP. As a length it would be 300 MB and more."""
 
 
 class Refused(Exception):
-    """The broker does not let this client in. ``login``: because of who it is, not because of TLS."""
+    """The broker does not let this client in. ``login``: because of who it is, not because of how it connects."""
 
     def __init__(self, reason: str, *, login: bool) -> None:
         super().__init__(reason)
         self.login = login
+
+
+class Foreign(Malformed):
+    """What answers does not speak Kafka's protocol. The text says what it does speak."""
 
 
 class Connection:
@@ -52,6 +67,7 @@ class Connection:
         """Connect. Retryable if it is not done at ``until``."""
         self._host, self._port, self._security = host, port, security
         self._used, self._sent = time.monotonic(), 0
+        self._answered = self._ended = False
         with self._errors():
             self._socket = socket.create_connection((host, port), _left(until))
             try:
@@ -75,13 +91,21 @@ class Connection:
     def ask(self, request: Request[A], until: float) -> A:
         """The answer. Retryable if none is here at ``until``; ConfigError if the broker has no such request."""
         with self._errors():
-            return self._asked(request, self._abilities, until)
+            try:
+                answer = self._asked(request, self._abilities, until)
+            except ConnectionError as error:
+                if self._answered or self._ended or self._security.sasl is not None:
+                    raise
+                raise Refused(f"{self}: {error} at the first request. {_WANTS_LOGIN}", login=False) from error
+            self._answered = True
+            return answer
 
     def close(self) -> None:
         self._socket.close()
 
     def end(self) -> None:
         """End what its thread waits for."""
+        self._ended = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -103,7 +127,9 @@ class Connection:
                 self._socket = self._encrypted(tls)
             abilities = self._greeted(until)
         except ssl.SSLError as error:
-            raise Refused(f"{self}: TLS failed: {error}", login=False) from error
+            raise Refused(f"{self}: TLS failed: {error}{tls_advice(error, self._security)}", login=False) from error
+        except Foreign as error:
+            raise Refused(f"{self}: {error}", login=False) from error
         if self._security.sasl is None:
             return abilities, float("inf")
         lifetime = self._logged_in(self._security.sasl, abilities, until)
@@ -127,6 +153,10 @@ class Connection:
     def _logged_in(self, sasl: Sasl, abilities: Abilities, until: float) -> int:
         """For how many milliseconds the broker accepts it; 0: for ever."""
         offered = self._asked(sasl_handshake(sasl.mechanism), abilities, until)
+        if offered.error == _NO_LOGIN_HERE:
+            without = "SSL" if self._security.tls else "PLAINTEXT"
+            advice = f"this listener asks for no login: connect with security.protocol={without}"
+            raise Refused(f"{self}: {name_of(offered.error)}: {advice}", login=False)
         if offered.error:
             names = ", ".join(offered.names)
             raise Refused(f"{self}: {name_of(offered.error)}: it has {names}, not {sasl.mechanism}", login=True)
@@ -175,7 +205,11 @@ class Connection:
 
 def _received(link: socket.socket, until: float) -> bytes:
     """The next frame without its length."""
-    size = int.from_bytes(_exactly(link, 4, until), "big", signed=True)
+    begun = _exactly(link, 4, until)
+    for beginning, whose in _FOREIGN.items():
+        if begun.startswith(beginning):
+            raise Foreign(whose)
+    size = int.from_bytes(begun, "big", signed=True)
     if not 0 <= size <= _LARGEST_ANSWER:
         raise Malformed(f"an answer of {size} bytes")
     return _exactly(link, size, until)

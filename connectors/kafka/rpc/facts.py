@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, told
 from kafka_eos.connectors.kafka.rpc.asking import Asking
 from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import (
@@ -23,7 +24,7 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import (
 )
 from kafka_eos.connectors.kafka.rpc.messages.connection import Abilities, api_versions
 from kafka_eos.connectors.kafka.rpc.messages.transactions import END_TXN
-from kafka_eos.errors import Retryable
+from kafka_eos.errors import ConfigError, Retryable
 
 _NEW_TOPIC_SECONDS: Final = 2.0
 _ONE_OF_MANY_SECONDS: Final = 2.0
@@ -32,12 +33,16 @@ _ONE_OF_MANY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Metadata of one topic. ``leaderless`` are partitions without a leader now."""
+    """Metadata of one topic. ``leaderless`` are partitions without a leader now.
+
+    ``may`` is what the user may do with it; None if the broker does not tell.
+    """
 
     topic_id: str
     partitions: int
     replicas: int
     leaderless: tuple[int, ...]
+    may: frozenset[Operation] | None = None
 
 
 class Facts(Asking):
@@ -105,8 +110,24 @@ class Facts(Asking):
         return found
 
     def _topics(self, names: Collection[str]) -> dict[str, TopicFacts | None]:
-        answer = self._ask(metadata(sorted(names)), None, _worst)
+        answer = self._ask(metadata(sorted(names)), None, _worst, forbidden=False)
+        if hidden := [topic.name for topic in answer.topics if topic.error in FORBIDDEN]:
+            needed = [Right(Operation.DESCRIBE, Kind.TOPIC, name) for name in hidden]
+            raise ConfigError(
+                f"{lacking(self._cluster, needed)} (Read or Write imply it). Kafka does not tell whether it is there."
+            )
         return {topic.name: _topic_facts(topic) for topic in answer.topics}
+
+    def expect_rights(self, needed: Collection[Right]) -> None:
+        """ConfigError that names all the rights to topics that the user lacks. Those that nobody tells are believed."""
+        facts = self.topics({right.name for right in needed})
+        missing = [
+            right
+            for right in needed
+            if (found := facts[right.name]) and found.may is not None and right.operation not in found.may
+        ]
+        if missing:
+            raise ConfigError(lacking(self._cluster, missing))
 
 
 def _worst(answer: ClusterSeen) -> int:
@@ -124,4 +145,5 @@ def _topic_facts(found: TopicSeen) -> TopicFacts | None:
         len(found.partitions),
         min((part.replicas for part in found.partitions), default=0),
         tuple(sorted(part.index for part in found.partitions if part.leader < 0)),
+        told(found.may),
     )

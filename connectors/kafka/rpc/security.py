@@ -9,8 +9,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from kafka_eos.connectors.kafka.rpc.certificates import ends_of
 from kafka_eos.connectors.kafka.rpc.login import SCRAM, Login, kerberos, oauthbearer, plain, scram
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, Retryable
@@ -40,6 +42,8 @@ _INSTEAD: Final = {
     "ssl": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
     "sasl": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
 }
+_EXPIRED: Final = 10
+"""X509_V_ERR_CERT_HAS_EXPIRED."""
 _PROTOCOLS: Final = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
@@ -58,6 +62,8 @@ class Security:
     client_id: str
     tls: ssl.SSLContext | None
     sasl: Sasl | None
+    certificate: str | None = None
+    """The file with the client's own certificate."""
 
 
 def security(cluster: Cluster) -> Security:
@@ -75,7 +81,24 @@ def security(cluster: Cluster) -> Security:
         str(config.get("client.id", "kafka-eos")),
         _tls(config) if protocol.endswith("SSL") else None,
         _sasl(config) if protocol.startswith("SASL") else None,
+        config.get("ssl.certificate.location"),
     )
+
+
+def tls_advice(error: ssl.SSLError, used: Security) -> str:
+    """What to do about it, if that can be told: whose certificate is refused, and by whom."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code == _EXPIRED:
+            return ". The broker's certificate is over, or this machine's clock is wrong: renew it on the broker"
+        return ""
+    if "alert" not in str(error).lower():
+        return ""
+    if used.certificate is None:
+        return ". The broker asks for a certificate of the client: set ssl.certificate.location and ssl.key.location"
+    ends = ends_of(used.certificate)
+    if ends < datetime.now(UTC):
+        return f". The client's certificate {used.certificate} is over since {ends:%Y-%m-%d %H:%M} UTC: renew it"
+    return f". The broker does not accept the client's certificate {used.certificate}: does it trust who signed it?"
 
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, NO_UUID, Reader, array, boolean, int8, many, text
 
@@ -42,7 +43,11 @@ def find_coordinator(kind: int, key: str) -> Request[CoordinatorSeen]:
         found.tags()
         return seen
 
-    return Request("FindCoordinator", 10, 4, 4, lambda _: int8(kind) + array([text(key)]) + NO_TAGS, read)
+    body = int8(kind) + array([text(key)]) + NO_TAGS
+    # To describe it is enough here; whoever looks for a coordinator needs more of it next, which implies that.
+    of_group, of_id = Right(Operation.READ, Kind.GROUP, key), Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, key)
+    needs = (of_group if kind == GROUP else of_id,)
+    return Request("FindCoordinator", 10, 4, 4, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,13 @@ class PartitionSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
+    """``may`` is a bit field of what the user may do with it; see ``rights.told``."""
+
     error: int
     name: str
     topic_id: str
     partitions: tuple[PartitionSeen, ...]
+    may: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +77,11 @@ class ClusterSeen:
 
 
 def metadata(topics: Collection[str]) -> Request[ClusterSeen]:
-    """Of the brokers, and of these topics, which are not created by it."""
+    """Of the brokers, and of these topics, which are not created by it, with what the user may do with them."""
     wanted = array(NO_UUID + text(name) + NO_TAGS for name in topics)
-    body = wanted + boolean(False) + boolean(False) + NO_TAGS
-    return Request("Metadata", 3, 11, 11, lambda _: body, _cluster)
+    body = wanted + boolean(False) + boolean(True) + NO_TAGS
+    needs = tuple(Right(Operation.DESCRIBE, Kind.TOPIC, name) for name in topics)
+    return Request("Metadata", 3, 11, 11, lambda _: body, _cluster, needs=needs)
 
 
 def _cluster(found: Reader, version: int) -> ClusterSeen:
@@ -93,9 +102,9 @@ def _broker(found: Reader) -> tuple[int, tuple[str, int]]:
 def _topic(found: Reader) -> TopicSeen:
     error, name, topic_id = found.int16(), found.text(), str(found.uuid())
     found.boolean()
-    partitions = found.array(_partition)
-    found.skip(Reader.int32, Reader.tags)
-    return TopicSeen(error, name, topic_id, partitions)
+    partitions, may = found.array(_partition), found.int32()
+    found.tags()
+    return TopicSeen(error, name, topic_id, partitions, may)
 
 
 def _partition(found: Reader) -> PartitionSeen:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Reader, array, boolean, int32, int64, text
 
@@ -57,7 +58,8 @@ def offset_fetch(group: str, topic: str, partitions: Sequence[int]) -> Request[O
 
     wanted = text(topic) + array(map(int32, partitions)) + NO_TAGS
     body = array([text(group) + array([wanted]) + NO_TAGS]) + boolean(False) + NO_TAGS
-    return Request("OffsetFetch", 9, 8, 8, lambda _: body, read)
+    needs = Right(Operation.DESCRIBE, Kind.GROUP, group), Right(Operation.DESCRIBE, Kind.TOPIC, topic)
+    return Request("OffsetFetch", 9, 8, 8, lambda _: body, read, needs=needs)
 
 
 def offset_commit(group: str, topic: str, offsets: Mapping[int, int], metadata: str) -> Request[tuple[int, ...]]:
@@ -84,4 +86,5 @@ def offset_commit(group: str, topic: str, offsets: Mapping[int, int], metadata: 
     parts_sent = [int32(part) + int64(at) + int32(-1) + text(metadata) + NO_TAGS for part, at in offsets.items()]
     member = int32(-1) + text("") + text(None)
     body = text(group) + member + array([text(topic) + array(parts_sent) + NO_TAGS]) + NO_TAGS
-    return Request("OffsetCommit", 8, 8, 9, lambda _: body, read)
+    needs = Right(Operation.READ, Kind.GROUP, group), reads(topic)
+    return Request("OffsetCommit", 8, 8, 9, lambda _: body, read, needs=needs)

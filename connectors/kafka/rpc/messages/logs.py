@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.connectors.kafka.rights import reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, array, int8, int32, int64, many, text
 
@@ -78,7 +79,7 @@ def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched
         int32(-1) + int32(_WAIT_MS) + int32(_LEAST) + int32(size) + int8(_UNCOMMITTED) + session
         + array([text(topic) + array([of_partition]) + NO_TAGS]) + array([]) + text("") + NO_TAGS
     )  # fmt: skip
-    return Request("Fetch", 1, 12, 12, lambda _: body, read)
+    return Request("Fetch", 1, 12, 12, lambda _: body, read, needs=(reads(topic),))
 
 
 def batches_in(records: bytes) -> tuple[BatchSeen, ...]:

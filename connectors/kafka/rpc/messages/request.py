@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kafka_eos.connectors.kafka.rights import Right
 from kafka_eos.connectors.kafka.rpc.wire import Reader
 
 A = TypeVar("A")
@@ -28,3 +29,5 @@ class Request(Generic[A]):
     body: Callable[[int], bytes]
     answer: Callable[[Reader, int], A]
     flexible: bool = True
+    needs: tuple[Right, ...] = ()
+    """Without which the answer is that it is not allowed."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Reader, array, boolean, int16, int32, int64, many, text
 
@@ -36,7 +37,8 @@ def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, v
 
     body = text(transactional_id) + int64(producer_id) + int16(epoch) + boolean(commit) + NO_TAGS
     lowest = 5 if version >= 5 else 3
-    return Request(f"EndTxn v{version}", END_TXN, lowest, version, lambda _: body, read)
+    needs = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id),)
+    return Request(f"EndTxn v{version}", END_TXN, lowest, version, lambda _: body, read, needs=needs)
 
 
 def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
@@ -49,7 +51,8 @@ def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
         return error
 
     body = text(transactional_id) + int32(timeout_ms) + int64(-1) + int16(-1) + NO_TAGS
-    return Request("InitProducerId", 22, 3, 5, lambda _: body, read)
+    needs = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id),)
+    return Request("InitProducerId", 22, 3, 5, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ def describe_transactions(transactional_ids: Sequence[str]) -> Request[tuple[Tra
         return states
 
     body = array(map(text, transactional_ids)) + NO_TAGS
-    return Request("DescribeTransactions", 65, 0, 0, lambda _: body, read)
+    needs = tuple(Right(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, each) for each in transactional_ids)
+    return Request("DescribeTransactions", 65, 0, 0, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
