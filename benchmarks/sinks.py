@@ -7,7 +7,8 @@ The same rows, in batches of 5,000, by one writer, in one epoch, in one process,
               each batch and writes a file, ``COPY`` sends tuples into the table itself
 
 Both begin with the same Python objects and take turns; figures are medians of wall time, in rows a second. Without
-``--database`` there is no figure of PostgreSQL. Its tables are made in that database, and dropped.
+``--database`` there is no figure of PostgreSQL, and one of its prepared transactions only where that server has
+max_prepared_transactions. Its tables are made in that database, and dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import psycopg
@@ -97,7 +99,7 @@ def parquet(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
     return took, seconds(lambda: bare_parquet(here / "bare", rows))
 
 
-def postgres(conninfo: str, rows: Sequence[Account]) -> tuple[float, float]:
+def postgres(conninfo: str, strategy: Literal["stage", "prepare"], rows: Sequence[Account]) -> tuple[float, float]:
     """The same of PostgreSQL."""
     name, control = f"bench_{uuid.uuid4().hex[:8]}", f"bench_{uuid.uuid4().hex[:8]}"
     columns = "id bigint, owner text, balance double precision, blocked boolean"
@@ -105,7 +107,7 @@ def postgres(conninfo: str, rows: Sequence[Account]) -> tuple[float, float]:
         for each in (name, f"{name}_bare"):
             connection.execute(f"CREATE TABLE {each} ({columns})".encode())
         try:
-            sink = PostgresSink(conninfo, name, value=Account, control_schema=control)
+            sink = PostgresSink(conninfo, name, value=Account, control_schema=control, strategy=strategy)
             took = seconds(lambda: through(sink, rows))
             bare = seconds(lambda: bare_copy(conninfo, f"{name}_bare", rows))
             for each in (name, f"{name}_bare"):
@@ -114,6 +116,11 @@ def postgres(conninfo: str, rows: Sequence[Account]) -> tuple[float, float]:
         finally:
             connection.execute(f"DROP TABLE {name}, {name}_bare".encode())
             connection.execute(f"DROP SCHEMA IF EXISTS {control} CASCADE".encode())
+
+
+def can_prepare(conninfo: str) -> bool:
+    with psycopg.connect(conninfo) as connection:
+        return connection.execute("SHOW max_prepared_transactions").fetchone() != ("0",)
 
 
 def main() -> None:
@@ -127,7 +134,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home:
         contenders = {"Parquet file, pyarrow": lambda: parquet(Path(home), rows)}
         if given.database:
-            contenders["PostgreSQL table, COPY"] = lambda: postgres(given.database, rows)
+            contenders["PostgreSQL table staged, COPY"] = lambda: postgres(given.database, "stage", rows)
+            if can_prepare(given.database):
+                contenders["PostgreSQL table prepared, COPY"] = lambda: postgres(given.database, "prepare", rows)
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
         for turn in range(given.turns):
             for name, measure in contenders.items():

@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
-from psycopg import sql
 
 from kafka_eos.demo.postgres import Postgres
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
-from tests.postgres_server import shared
+from tests.postgres_server import databases, shared
 from tests.registry_server import RegistryServer
 from tests.secured import Secured
 from tests.secured import secured as open_secured
@@ -113,6 +111,12 @@ def postgres(pytestconfig: pytest.Config) -> Postgres:
 
 
 @pytest.fixture(scope="session")
+def preparing_postgres(pytestconfig: pytest.Config) -> Postgres:
+    """A second one, which lets transactions be prepared: by default no server does."""
+    return shared(pytestconfig.stash[_SHARED].directory, prepared=60)
+
+
+@pytest.fixture(scope="session")
 def registry(pytestconfig: pytest.Config) -> RegistryServer:
     """The schema registry of the run. Whoever breaks one starts its own."""
     return registry_server.shared(pytestconfig.stash[_SHARED].directory)
@@ -121,19 +125,15 @@ def registry(pytestconfig: pytest.Config) -> RegistryServer:
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[Callable[[], str]]:
     """Makes empty databases: ``database() -> conninfo``. Dropped afterwards."""
-    made: list[str] = []
+    with databases(postgres) as make:
+        yield make
 
-    def make() -> str:
-        name = f"test_{uuid4().hex[:12]}"
-        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
-        made.append(name)
-        return postgres.conninfo.replace("dbname=postgres", f"dbname={name}")
 
-    yield make
-    with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
-        for name in made:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+@pytest.fixture
+def preparing_database(preparing_postgres: Postgres) -> Iterator[Callable[[], str]]:
+    """The same on the server that lets transactions be prepared. None that is prepared may be left."""
+    with databases(preparing_postgres) as make:
+        yield make
 
 
 @pytest.fixture(scope="session")

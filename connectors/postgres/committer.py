@@ -1,24 +1,24 @@
-"""Ends staging tables: commit, and abort what no manifest knows. I/O around ``ledger``.
+"""Ends what writers have staged: commit, and abort what no manifest knows. I/O around ``ledger``.
 
-A commit is one transaction: the rows go into the user's table, the staging table goes, and a row in the ledger says so.
-Whether it happened is therefore never a guess: if the answer is lost, the ledger is asked.
+The commit of a staging table is one transaction: the rows go into the user's table, the staging table goes, and a row
+in the ledger says so. That of a prepared transaction is one statement, and its row in the ledger is part of it. Whether
+it happened is therefore never a guess: if the answer is lost, the ledger is asked.
 
-Rule: who ends a staging table takes its row in ``staged`` first, which one transaction can do.
+Rule: who ends something takes its row in ``staged`` first, which one transaction can do.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import statements
+from kafka_eos.connectors.postgres import prepared, statements
 from kafka_eos.connectors.postgres.client import Connection, Connections, Database, mapped
 from kafka_eos.connectors.postgres.ledger import Entry, Ledger
-from kafka_eos.connectors.postgres.names import COMMITTER, WRITER, Life, Promise, application, stage
+from kafka_eos.connectors.postgres.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
 from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
 from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import (
@@ -39,6 +39,8 @@ _FROZEN = """
     WHERE application_name = ANY (%s) AND usename = current_user AND pid <> pg_backend_pid()
         AND state <> 'idle' AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - interval '5 s'
 """
+
+_GONE = {Strategy.STAGE: "dropped", Strategy.PREPARE: "rolled back"}
 
 
 class PostgresCommitter:
@@ -69,7 +71,8 @@ class PostgresCommitter:
             self._thawing(promise.life),
             self._connections.one() as connection,
         ):
-            done = self._carried_out(connection, promise, permit)
+            carry_out = self._moved if promise.strategy is Strategy.STAGE else self._released
+            done = carry_out(connection, promise, permit)
         if done:
             return Outcome.COMMITTED
         probe = self.probe(committable)
@@ -77,7 +80,16 @@ class PostgresCommitter:
             return Outcome.ALREADY
         raise CommittableLost(f"epoch {permit.epoch}: {probe.detail}")
 
-    def _carried_out(self, connection: Connection, promise: Promise, permit: CommitPermit) -> bool:
+    def _released(self, connection: Connection, promise: Promise, permit: CommitPermit) -> bool:
+        """Whether the transaction was prepared, and not ended. Of one that was committed before, the books are kept."""
+        done = prepared.commit(connection, promise.id)
+        with connection.transaction():
+            self._ledger.permitted(connection, promise, permit.epoch)
+            if done:
+                self._ledger.forget(connection, promise.life, permit.epoch)
+        return done
+
+    def _moved(self, connection: Connection, promise: Promise, permit: CommitPermit) -> bool:
         """One transaction. Whether it was there to be committed; if not, nothing has changed.
 
         A writer's stages of one manifest are committed in any order, and at once. Its older rows must not overwrite
@@ -98,31 +110,36 @@ class PostgresCommitter:
         return there
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """Open and prepared staging tables."""
+        """Open and prepared staging tables, and transactions."""
         with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
             entries = self._entries(connection, ctx.job)
-        return [Staged(of.term, self._full(of.id), _shown(of), of.age, of.identity) for of in entries]
+        return [Staged(of.term, self._entry(of), of.detail, of.age, of.identity) for of in entries]
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
-        """Drop this life's staging tables of older terms; a writer that still has one open loses it."""
+        """Drop this life's staging tables, and end its transactions, of older terms; also those that are open still."""
         return self._end(ctx.job, lambda of: ctx.owns(of.identity) and of.term < ctx.term)
 
     def _end(self, job: str, whose: Callable[[Entry], bool]) -> list[str]:
         with mapped(Retryable, f"clean up {self._scope}"), self._connections.one() as connection:
             old = [entry for entry in self._entries(connection, job) if whose(entry)]
-        return [self._full(entry.id) for entry in old if self._dropped(Life(job, entry.identity), entry.id)]
+        return [self._entry(entry) for entry in old if self._dropped(Life(job, entry.identity), entry)]
 
-    def _dropped(self, life: Life, of: uuid.UUID) -> bool:
-        """Whether there was something to drop: somebody who had the right to commit may have been faster."""
+    def _dropped(self, life: Life, entry: Entry) -> bool:
+        """Whether there was something to drop: somebody who had the right to commit may have been faster.
+
+        A transaction that is prepared just now keeps its row locked: then the next call finds it.
+        """
         with (
-            mapped(Retryable, f"drop {self._full(of)}"),
+            mapped(Retryable, f"drop {self._entry(entry)}"),
             self._thawing(life),
             self._connections.one() as connection,
-            connection.transaction(),
         ):
-            taken = self._ledger.take(connection, of)
-            if taken is not None:
-                self._ledger.ended(connection, taken, committed=False, needed_by=int(taken[4]))
+            if entry.strategy is Strategy.PREPARE:
+                prepared.roll_back(connection, entry.id)
+            with connection.transaction():
+                taken = self._ledger.take(connection, entry.id)
+                if taken is not None:
+                    self._ledger.ended(connection, taken, committed=False, needed_by=int(taken[4]))
             return taken is not None
 
     def _entries(self, connection: Connection, job: str) -> Sequence[Entry]:
@@ -141,7 +158,7 @@ class PostgresCommitter:
         for identity in dict.fromkeys([*newest, *marks]):
             mark, entry = marks.get(identity), newest.get(identity)
             if entry is not None:
-                name = self._full(entry.id)
+                name = self._entry(entry)
                 signs.append(Sign(identity, self._scope, name, entry.term, LifeState.OPEN, entry.age))
             else:
                 state = LifeState.OVER if mark is not None and mark.over else LifeState.ENDED
@@ -189,11 +206,11 @@ class PostgresCommitter:
                 connection.execute(_FROZEN, ([life.application(WRITER), application(COMMITTER, life.job)],))
             raise
 
-    def _full(self, of: uuid.UUID) -> str:
-        return f"{self._ledger.schema}.{stage(of)}"
+    def _entry(self, entry: Entry) -> str:
+        return self._ledger.name(entry.id, entry.strategy)
 
     def _name(self, promise: Promise) -> str:
-        return self._full(promise.id)
+        return self._ledger.name(promise.id, promise.strategy)
 
     def _detail(self, promise: Promise, standing: Standing) -> str:
         name = self._name(promise)
@@ -203,7 +220,7 @@ class PostgresCommitter:
             case Standing.COMMITTED:
                 return f"{name} was committed into {promise.target}"
             case Standing.LOST:
-                return f"{name} was dropped: aborted, or removed by hand"
+                return f"{name} was {_GONE[promise.strategy]}: aborted, or by hand"
         life, schema = promise.life, self._ledger.schema
         return (
             f"nothing in {self._scope} tells what became of {name}, whose rows were for {promise.target}: most likely "
@@ -212,8 +229,3 @@ class PostgresCommitter:
             f"'{life.text}', {promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, {promise.epoch.epoch}); if it "
             "does not, the same with false"
         )
-
-
-def _shown(entry: Entry) -> str:
-    state = f"{entry.rows} rows, prepared" if entry.prepared else "being written"
-    return f"{state}, for {entry.target}"

@@ -1,7 +1,9 @@
 """The books of the sink, in a schema of its own beside the user's tables: what is staged, and how it ended.
 
     lives    one row a life of a job's name: its newest term, and whether its mark was taken away
-    staged   one row a staging table, open or prepared; it goes in the transaction that ends the table
+    staged   one row a staging table or transaction, open or prepared; it goes in the transaction that ends it.
+             ``prepared``: somebody may have been promised its rows; of a transaction that cannot be said later, so it
+             is said from the beginning
     made     tables of the user that a sink has made: one that is gone is not made again
     ledger   how a prepared one ended: the row is written by the transaction that made its rows visible, or dropped them
 
@@ -18,8 +20,9 @@ from typing import Any, Final
 
 from psycopg import sql
 
+from kafka_eos.connectors.postgres import prepared as transactions
 from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.postgres.names import Life, Promise, stage
+from kafka_eos.connectors.postgres.names import Life, Promise, Strategy, stage, transaction
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Standing
@@ -40,6 +43,8 @@ _MAKE: Final = """
 """
 _LOCK: Final = 4_702_394_921_427_289_928
 """Of those who make the schema: CREATE … IF NOT EXISTS fails if two do it at once."""
+_NOT_PERMITTED: Final = 2**63 - 1
+"""``needed_by`` of what was committed and whose commit has not said yet for which epoch it was permitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,18 @@ class Entry:
     prepared: bool
     rows: int
     age: float
+    strategy: Strategy
+    in_doubt: bool
+    """It is a transaction, and prepared."""
+
+    @property
+    def detail(self) -> str:
+        """Its state, for people."""
+        if self.strategy is Strategy.PREPARE:
+            state = "prepared, holds its locks" if self.in_doubt else "being written"
+        else:
+            state = f"{self.rows} rows, prepared" if self.prepared else "being written"
+        return f"{state}, for {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +119,13 @@ class Ledger:
         self.expect_newest(connection, promise.life, promise.epoch.term)
         connection.execute(
             self._sql(
-                "INSERT INTO {schema}.staged (id, job, identity, term, epoch, subtask, operator, target)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+                "INSERT INTO {schema}.staged (id, job, identity, term, epoch, subtask, operator, target, prepared)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
             ),
-            (promise.id, *_of(promise.life), *_numbers(promise.epoch), subtask, operator, str(promise.target)),
+            (
+                *(promise.id, *_of(promise.life), *_numbers(promise.epoch), subtask, operator, str(promise.target)),
+                promise.strategy is Strategy.PREPARE,
+            ),
         )
 
     def prepare(self, connection: Connection, promise: Promise, rows: int) -> None:
@@ -118,6 +138,17 @@ class Ledger:
         if done.rowcount != 1:
             raise self._gone(promise)
 
+    def foretell(self, connection: Connection, promise: Promise) -> None:
+        """What this transaction leaves if it is committed; for one that is prepared next.
+
+        It has no lock on ``lives``: each recovery writes there before it ends what is prepared. Who ends this one takes
+        its row first, or waits for it. Raises Fenced if somebody has ended it.
+        """
+        taken = self.take(connection, promise.id)
+        if taken is None:
+            raise self._gone(promise)
+        self._trace(connection, taken[:-1], committed=True, needed_by=_NOT_PERMITTED)
+
     def expect_staged(self, connection: Connection, promise: Promise) -> None:
         """Raise Fenced if a writer's time is over, or somebody has ended its staging table."""
         self.expect_newest(connection, promise.life, promise.epoch.term)
@@ -126,7 +157,12 @@ class Ledger:
             raise self._gone(promise)
 
     def _gone(self, promise: Promise) -> Fenced:
-        return Fenced(f"{self.schema}.{promise.stage} is gone: a newer term of job {promise.life.job!r} removed it")
+        name = self.name(promise.id, promise.strategy)
+        return Fenced(f"{name} is gone: a newer term of job {promise.life.job!r} removed it")
+
+    def name(self, of: uuid.UUID, strategy: Strategy) -> str:
+        """For people."""
+        return f"{self.schema}.{stage(of)}" if strategy is Strategy.STAGE else f"transaction {transaction(of)}"
 
     def expect_newest(self, connection: Connection, life: Life, term: Term) -> None:
         """Raise Fenced if a newer term is there, or another life took over; else neither comes before this commits."""
@@ -146,6 +182,9 @@ class Ledger:
 
     def standing(self, connection: Connection, promise: Promise) -> Standing | None:
         """What became of a promise, as one look shows it; None from a server that only follows another."""
+        # First: it shows what is there now, the books what was there when a statement began. So one that ends between
+        # the two looks has its row.
+        in_doubt = promise.strategy is Strategy.PREPARE and transactions.is_there(connection, promise.id)
         row = connection.execute(
             self._sql(
                 "SELECT pg_is_in_recovery(),"
@@ -159,7 +198,8 @@ class Ledger:
         ).fetchone()
         assert row is not None
         follows, prepared, staged, committed = row
-        return None if follows else judged(prepared, staged, committed)
+        held = staged if promise.strategy is Strategy.STAGE else in_doubt
+        return None if follows else judged(prepared, held, committed)
 
     def take(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
         """Remove the row of a staging table, in the transaction that ends it; None if it has ended."""
@@ -176,10 +216,26 @@ class Ledger:
         *row, prepared = taken
         connection.execute(self._sql("DROP TABLE IF EXISTS {schema}.{stage}", stage=stage(row[0])))
         if prepared:
-            connection.execute(
-                self._sql("INSERT INTO {schema}.ledger VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"),
-                (*row, committed, needed_by),
-            )
+            self._trace(connection, row, committed, needed_by)
+
+    def _trace(self, connection: Connection, row: Sequence[Any], committed: bool, needed_by: int) -> None:
+        connection.execute(
+            self._sql("INSERT INTO {schema}.ledger VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"),
+            (*row, committed, needed_by),
+        )
+
+    def permitted(self, connection: Connection, promise: Promise, permit: EpochId) -> None:
+        """Say how long the trace of a committed transaction is needed, which it could not know when it was prepared."""
+        connection.execute(
+            self._sql("UPDATE {schema}.ledger SET needed_by = %s WHERE id = %s AND needed_by = %s"),
+            (permit.epoch.n, promise.id, _NOT_PERMITTED),
+        )
+
+    def drop(self, connection: Connection, promise: Promise) -> None:
+        """End what holds no rows, of which nobody was promised anything."""
+        taken = self.take(connection, promise.id)
+        if taken is not None:
+            self.ended(connection, (*taken[:-1], False), committed=False, needed_by=0)
 
     def forget(self, connection: Connection, life: Life, permit: EpochId) -> None:
         """Remove traces that nobody can ask for any more.
@@ -199,12 +255,36 @@ class Ledger:
         """Everything that any life of a job's name has open or prepared."""
         rows = connection.execute(
             self._sql(
-                "SELECT id, identity, term, target, prepared, rows, extract(epoch FROM now() - since)::float"
-                " FROM {schema}.staged WHERE job = %s ORDER BY since, id"
+                "SELECT id, identity, term, target, prepared, rows, extract(epoch FROM now() - since)::float,"
+                " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE n.nspname = %s AND c.relname = 'stage_' || replace(s.id::text, '-', ''))"
+                " FROM {schema}.staged s WHERE job = %s ORDER BY since, id"
             ),
-            (job,),
-        )
-        return [Entry(row[0], _identity(row[1]), Term(row[2]), *row[3:]) for row in rows]
+            (self.schema, job),
+        ).fetchall()
+        in_doubt = transactions.there(connection)
+        return [
+            Entry(
+                id=of,
+                identity=_identity(identity),
+                term=Term(term),
+                target=target,
+                prepared=prepared,
+                rows=count,
+                age=age,
+                strategy=Strategy.STAGE if has_table else Strategy.PREPARE,
+                in_doubt=transaction(of) in in_doubt,
+            )
+            for of, identity, term, target, prepared, count, age, has_table in rows
+        ]
+
+    def free_transactions(self, connection: Connection, job: str) -> tuple[int, int]:
+        """How many transactions the server lets be prepared, and how many more if this job's were ended."""
+        (most,) = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone() or (0,)
+        if not most:
+            return 0, 0
+        own = {transaction(entry.id) for entry in self.staged(connection, job)}
+        return most, most - len(transactions.there(connection, everywhere=True) - own)
 
     # ------------------------------------------------------------ lives
 

@@ -1,11 +1,13 @@
-"""What a committable says about one staging table, and the names that the sink gives.
+"""What a committable says about the rows of one writer and epoch, and the names that the sink gives.
 
-A staging table is ``stage_<uuid>`` in the sink's own schema. Rule: reading a payload proves that the name in it is
-one that this module forms; a committable from elsewhere drops nobody's table.
+Rows wait in a staging table, ``stage_<uuid>`` in the sink's own schema, or in a prepared transaction,
+``kafka_eos_<uuid>``. Rule: reading a payload proves that the name in it is one that this module forms; a committable
+from elsewhere ends nobody's table or transaction.
 """
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +17,21 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
-VERSION: Final = 2
-"""Version 1 has no ``after``: nothing was said about the order of a writer's stages."""
+VERSION: Final = 3
+"""Version 1 has no ``after``: nothing was said about the order of a writer's stages. Before 3 all were staging tables.
+"""
 WRITER: Final = "writer"
 COMMITTER: Final = "committer"
 """Roles of connections. A committer is there before anybody knows which life its job is."""
+
+
+class Strategy(enum.Enum):
+    """Where rows wait for their commit."""
+
+    STAGE = "stage"
+    """In a staging table, which one transaction empties into the target."""
+    PREPARE = "prepare"
+    """In the target itself, in a prepared transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,7 @@ class Promise:
     epoch: EpochId
     target: Target
     after: tuple[uuid.UUID, ...] = ()
+    strategy: Strategy = Strategy.STAGE
 
     @property
     def stage(self) -> str:
@@ -83,14 +96,15 @@ class Promise:
             "columns": [*self.target.columns],
             "key": [*self.target.key],
             "after": [of.hex for of in self.after],
+            "strategy": self.strategy.value,
         }
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
         """CorruptCheckpoint if it is not a payload of this package."""
-        match {"after": [], **payload}:
+        match {"after": [], "strategy": "stage", **payload}:
             case {
-                "version": 1 | 2,
+                "version": 1 | 2 | 3,
                 "id": str(hexed),
                 "job": str(job),
                 "identity": str(identity),
@@ -101,6 +115,7 @@ class Promise:
                 "columns": [*columns],
                 "key": [*key],
                 "after": [*after],
+                "strategy": "stage" | "prepare" as strategy,
             } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
                 life = Life(job, JobIdentity(identity) if identity else None)
                 target = Target(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
@@ -110,6 +125,7 @@ class Promise:
                     EpochId(Epoch(epoch), Term(term)),
                     target,
                     tuple(uuid.UUID(str(of)) for of in after),
+                    Strategy(strategy),
                 )
         raise CorruptCheckpoint(f"not a committable of a PostgresSink: {dict(payload)!r}")
 
@@ -126,3 +142,8 @@ def application(role: str, whose: str) -> str:
 def stage(of: uuid.UUID) -> str:
     """The name of a staging table."""
     return f"stage_{of.hex}"
+
+
+def transaction(of: uuid.UUID) -> str:
+    """The name of a prepared transaction, and of the connection that writes it."""
+    return f"kafka_eos_{of.hex}"

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import statements, tables, telling
+from kafka_eos.connectors.postgres import statements, strategies, tables, telling
 from kafka_eos.connectors.postgres.client import Connection, Database, Link, mapped
 from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
+from kafka_eos.connectors.postgres.inserting import Transactions
 from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.names import WRITER, Life, Target
+from kafka_eos.connectors.postgres.names import WRITER, Life, Strategy, Target
+from kafka_eos.connectors.postgres.staging import StagingTables
 from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.postgres.writer import PostgresWriter
+from kafka_eos.connectors.postgres.writer import Holder, PostgresWriter
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
@@ -42,6 +45,9 @@ class PostgresSink(Generic[T]):
     ``delete``    values for which it is true delete the row of their key
     ``create``    make the table at the start if it is not there; otherwise that is an error
     ``control_schema``  where the sink keeps its staging tables and its ledger; made at the start if it is not there
+    ``strategy``  where rows wait for their commit: "stage", in a staging table, or "prepare", in a prepared transaction
+                  that holds them in the table itself. Left out, it is the second where the server and the table allow
+                  it, else the first; see docs/postgres.md
     """
 
     def __init__(
@@ -55,11 +61,13 @@ class PostgresSink(Generic[T]):
         delete: Callable[[T], bool] | None = None,
         create: bool = False,
         control_schema: str = "kafka_eos",
+        strategy: Literal["stage", "prepare"] | None = None,
     ) -> None:
         self._database, self._ledger = Database(conninfo), Ledger(control_schema)
         self._schema, self._table = _qualified(table)
         self._model, self._columns = value, columns_of(value, columns)
         self._key, self._delete, self._create = _key(key, [column.name for column in self._columns]), delete, create
+        self._asked = _asked(strategy)
         self._teller: telling.Teller | None = None
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
@@ -75,7 +83,7 @@ class PostgresSink(Generic[T]):
             **self._database.shown(),
             "mode": "insert" if not self._key else "upsert" if self._delete is None else "upsert and delete",
             "key": [*self._key],
-            "commit": f"staging table and ledger in schema {self._ledger.schema}, one transaction",
+            "commit": f"{self._committed_by()}; ledger in schema {self._ledger.schema}",
         }
 
     def __repr__(self) -> str:
@@ -95,18 +103,38 @@ class PostgresSink(Generic[T]):
             if self._create:
                 self._make(connection)
             table, target = self._found(connection)
-            return self._notices(connection, table, target)
+            return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
     def writer(self, ctx: TaskContext) -> PostgresWriter:
+        connect = partial(self._database.connect, Life(ctx.job.job, ctx.job.identity).application(WRITER))
         with mapped(RestartFromCheckpoint, f"open a writer of {self._name}"):
-            connection = self._database.connect(Life(ctx.job.job, ctx.job.identity).application(WRITER))
+            connection = connect()
             try:
                 table, target = self._found(connection)
-                link = Link(connection)
+                holder = self._holder(connection, connect, ctx.job, table, target)
             except BaseException:
                 connection.close()
                 raise
-        return PostgresWriter(ctx, self.scope(ctx.job), link, self._ledger, table, target, self._rows(table).row)
+        return PostgresWriter(ctx, self.scope(ctx.job), holder, target, self._rows(table).row)
+
+    def _holder(
+        self, connection: Connection, connect: Callable[[], Connection], ctx: JobContext, table: Table, target: Target
+    ) -> Holder:
+        if strategies.chosen(self._asked, self._facts(connection, ctx, table)) is Strategy.STAGE:
+            return StagingTables(Link(connection), self._ledger, table)
+        return Transactions(connection, connect, self._ledger, table, target)
+
+    def _facts(self, connection: Connection, ctx: JobContext, table: Table) -> strategies.Facts:
+        slots, free = self._ledger.free_transactions(connection, ctx.job)
+        writers, interval = ctx.settings.get("parallelism"), ctx.settings.get("checkpoint_interval")
+        return strategies.Facts(
+            keyed=bool(self._key),
+            ties=table.ties,
+            slots=slots,
+            free=free,
+            writers=writers if isinstance(writers, int) else 1,
+            interval=interval if isinstance(interval, int | float) else None,
+        )
 
     def committer(self, ctx: JobContext) -> PostgresCommitter:
         return PostgresCommitter(self._database, self._ledger, self.scope(ctx), ctx.job)
@@ -218,6 +246,38 @@ class PostgresSink(Generic[T]):
                 "stops the job until the table is repaired"
             )
         return notices
+
+    def _strategy_notices(self, connection: Connection, ctx: JobContext, table: Table, target: Target) -> Iterator[str]:
+        """What the strategy costs, where it is not the usual one. ConfigError if it is asked for and cannot be had."""
+        facts = self._facts(connection, ctx, table)
+        if strategies.chosen(self._asked, facts) is Strategy.STAGE:
+            return
+        wrong = [*strategies.obstacles(facts)]
+        if facts.slots and facts.free < facts.writers:
+            wrong.append(strategies.too_few(facts))
+        if wrong:
+            raise ConfigError(f'strategy="prepare" cannot be had for {target}: {"; ".join(wrong)}. Or leave it out')
+        yield (
+            f"rows for {target} wait in prepared transactions: one that a killed job leaves keeps its lock on the "
+            "table (no ALTER TABLE, no TRUNCATE) and holds back vacuum in the database until the job starts again, or "
+            'until kafka-eos doctor --end; strategy="stage" never does'
+        )
+
+    def _committed_by(self) -> str:
+        if self._key or self._asked is Strategy.STAGE:
+            return "staging table, one transaction"
+        if self._asked is Strategy.PREPARE:
+            return "prepared transaction"
+        return "prepared transaction where server and table allow it, else staging table"
+
+
+def _asked(given: str | None) -> Strategy | None:
+    if given is None:
+        return None
+    try:
+        return Strategy(given)
+    except ValueError:
+        raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or leave it out') from None
 
 
 def _qualified(table: str | tuple[str, str]) -> tuple[str | None, str]:

@@ -1,6 +1,9 @@
-"""Which rows a staging table does not take.
+"""Staging tables: rows wait beside the target, one table a writer and epoch, filled by COPY.
 
-Rule: whose fault it is decides the server, row by row; nothing is staged while it is asked.
+Each batch is a transaction of its own, which waits for no disk; the pre-commit does, and with it everything before it.
+So no transaction lasts longer than a batch, and vacuum never waits for an epoch.
+
+Rule: which rows a table does not take decides the server, row by row; nothing is staged while it is asked.
 """
 
 from __future__ import annotations
@@ -8,11 +11,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
+from kafka_eos import failpoints
 from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, of_a_row
-from kafka_eos.connectors.postgres.names import Target
+from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, of_a_row
+from kafka_eos.connectors.postgres.ledger import Ledger
+from kafka_eos.connectors.postgres.names import Promise, Strategy, Target
+from kafka_eos.connectors.postgres.tables import Table
+from kafka_eos.connectors.rejecting import BadRows
+
+
+class StagingTables:
+    """The holder of ``Strategy.STAGE``."""
+
+    strategy = Strategy.STAGE
+
+    def __init__(self, link: Link, ledger: Ledger, table: Table) -> None:
+        self._link, self._ledger, self._table = link, ledger, table
+
+    def open(self, promise: Promise, subtask: int, operator: str) -> _Stage:
+        name = sql.Identifier(self._ledger.schema, promise.stage)
+        with self._link.alone() as connection, connection.transaction():
+            self._ledger.open(connection, promise, subtask, operator)
+            statements.make_stage(connection, name, self._table, promise.target)
+        return _Stage(self._link, self._ledger, promise, name)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class _Stage:
+    """The staging table of one epoch."""
+
+    def __init__(self, link: Link, ledger: Ledger, promise: Promise, name: sql.Identifier) -> None:
+        self._link, self._ledger, self._name = link, ledger, name
+        self.promise, self.rows = promise, 0
+
+    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        target = self.promise.target
+        numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
+        with self._link.alone() as connection:
+            try:
+                statements.copy_into(connection, self._name, target.columns, numbered)
+            except psycopg.errors.UndefinedTable:
+                self._ledger.expect_staged(connection, self.promise)
+                raise
+            except ROW_ERRORS as error:
+                raise BadRows(refused(connection, self._name, target, numbered, error)) from None
+
+    def prepare(self, promise: Promise) -> None:
+        failpoints.hit("sink.flush.before")
+        with self._link.durable() as connection:
+            failpoints.hit("sink.flush.after")
+            failpoints.hit("sink.prepare.before")
+            self._ledger.prepare(connection, promise, self.rows)
+        failpoints.hit("sink.prepare.after")
+
+    def drop(self) -> None:
+        with self._link.alone() as connection, connection.transaction():
+            self._ledger.drop(connection, self.promise)
 
 
 def refused(

@@ -75,9 +75,25 @@ def create_index(stage: sql.Identifier, table: Table, target: Target) -> sql.Com
     return sql.SQL("{} WHERE {} > {}").format(index, sql.SQL(" + ").join(octets), _LONG)
 
 
+def make_stage(connection: Connection, stage: sql.Identifier, table: Table, target: Target) -> None:
+    """Make a staging table, with its index if it needs one."""
+    connection.execute(create_stage(stage, table, target))
+    if (index := create_index(stage, table, target)) is not None:
+        connection.execute(index)
+
+
 def copy_into(connection: Connection, stage: sql.Identifier, columns: Sequence[str], rows: Iterable[Any]) -> None:
     """All rows or none."""
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(stage, _names((ORDER, DELETED, *columns)))
+    _copy(connection, stage, (ORDER, DELETED, *columns), rows)
+
+
+def copy_rows(connection: Connection, target: Target, rows: Iterable[Any]) -> None:
+    """Rows into the user's table itself, within a transaction. All or none."""
+    _copy(connection, sql.Identifier(target.schema, target.table), target.columns, rows)
+
+
+def _copy(connection: Connection, table: sql.Identifier, columns: Sequence[str], rows: Iterable[Any]) -> None:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _names(columns))
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)

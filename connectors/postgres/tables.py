@@ -56,6 +56,12 @@ _UNIQUE: Final = """
     FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate
         AND i.indpred IS NULL AND i.indexprs IS NULL
 """
+_TIES: Final = """
+    SELECT bool_or(EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion))),
+        bool_or(c.relhastriggers), bool_or(c.relhasrules), bool_or(row_security_active(c.oid))
+    FROM pg_class c WHERE c.oid = %(of)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(of)s))
+"""
+_TIED_BY: Final = ("a unique index or key", "a foreign key or a trigger", "a rule", "row security")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,8 @@ class Table:
     """The columns of each unique index that can tell rows apart."""
     partitions: tuple[tuple[str, str, str], ...]
     """Name, kind and persistence of each, on all levels."""
+    ties: tuple[str, ...]
+    """What it has for which a new row may wait for others' rows, or do more than be there."""
 
     @property
     def documents(self) -> frozenset[str]:
@@ -134,7 +142,13 @@ def find(connection: Connection, schema: str | None, name: str) -> Table | None:
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
         partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
+        ties=_ties(connection, oid),
     )
+
+
+def _ties(connection: Connection, oid: int) -> tuple[str, ...]:
+    found = connection.execute(_TIES, {"of": oid}).fetchone()
+    return tuple(tie for tie, has in zip(_TIED_BY, found or (), strict=False) if has)
 
 
 def problems(table: Table, target: Target, deletes: bool) -> Iterator[str]:

@@ -53,9 +53,7 @@ class Teller:
         self, connection: Connection, table: Table, target: Target, row: Callable[[Any], tuple[Any, ...]]
     ) -> None:
         self._connection, self._target, self._row = connection, target, row
-        connection.execute(statements.create_stage(_STAGE, table, target))
-        if (index := statements.create_index(_STAGE, table, target)) is not None:
-            connection.execute(index)
+        statements.make_stage(connection, _STAGE, table, target)
 
     def told(self, values: Sequence[Any]) -> list[Told]:
         """Raises BadRows for rows that the table would refuse."""

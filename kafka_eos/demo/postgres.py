@@ -63,10 +63,14 @@ def _user() -> str | None:
 
 
 class Postgres:
-    """One server. ``start`` and ``stop`` may follow each other; its port stays."""
+    """One server. ``start`` and ``stop`` may follow each other; its port stays.
 
-    def __init__(self, home: Path) -> None:
+    ``prepared``  transactions that it lets be prepared
+    """
+
+    def __init__(self, home: Path, prepared: int = 0) -> None:
         self.home = home
+        self._settings = {**_SETTINGS, "max_prepared_transactions": prepared}
 
     @property
     def _port_file(self) -> Path:
@@ -95,7 +99,7 @@ class Postgres:
         data, user, bin_ = self.home / "data", _user(), binaries()
         if not data.exists():
             self._make(data, user, bin_)
-        options = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": self.port}.items()]
+        options = [f"-c{name}={value}" for name, value in {**self._settings, "port": self.port}.items()]
         with (self.home / "log").open("ab") as log:
             server = subprocess.Popen(
                 [bin_ / "postgres", "-D", data, *options],

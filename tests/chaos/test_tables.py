@@ -49,6 +49,31 @@ def new_tables(new_job: NewJob, database: Callable[[], str]) -> NewJob:
     return make
 
 
+@pytest.fixture
+def new_prepared(new_job: NewJob, preparing_database: Callable[[], str]) -> Iterator[NewJob]:
+    """The same on a server that lets transactions be prepared: ``totals`` is written so, ``newest`` as everywhere."""
+    made: list[Job] = []
+
+    def make(records: int = RECORDS, **environment: Any) -> Job:
+        made.append(new_job(records, app="tables.py", TEST_DATABASE=preparing_database(), **environment))
+        return made[-1]
+
+    yield make
+    for job in made:
+        for gid in in_doubt(job):  # else the database could not be dropped
+            with psycopg.connect(job.environment["TEST_DATABASE"], autocommit=True) as connection:
+                connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())
+
+
+def in_totals(job: Job) -> list[tuple[Any, ...]]:
+    """Rows of the table, which the job makes."""
+    return rows(job, "SELECT * FROM totals") if rows(job, "SELECT to_regclass('totals')") != [(None,)] else []
+
+
+def in_doubt(job: Job) -> list[str]:
+    return [gid for (gid,) in rows(job, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")]
+
+
 def rows(job: Job, statement: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
         return connection.execute(statement.encode()).fetchall()
@@ -83,6 +108,7 @@ def nothing_left(job: Job) -> None:
     """No staging table; of the ledger only what may still be asked for."""
     assert rows(job, "SELECT relname FROM pg_class WHERE relname LIKE 'stage\\_%' AND relkind = 'r'") == []
     assert rows(job, "SELECT * FROM kafka_eos.staged") == []
+    assert in_doubt(job) == []
     assert len(rows(job, "SELECT DISTINCT epoch FROM kafka_eos.ledger")) <= 2
     assert harness.open_transactions(job) == []
 
@@ -111,9 +137,61 @@ def test_a_job_that_dies_between_any_two_steps_loses_and_doubles_nothing(
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("points", "workers"),
+    [
+        pytest.param(("sink.prepare.after", "commit.between"), 1, id="some-1"),
+        *(
+            campaign(points, workers, named=f"{name}-{workers}")
+            for name, points in {"an-epoch": AN_EPOCH, "a-recovery": A_RECOVERY}.items()
+            for workers in (1, 3)
+        ),
+    ],
+)
+def test_a_job_that_prepares_transactions_dies_between_any_two_steps_too(
+    new_prepared: NewJob, points: tuple[str, ...], workers: int
+) -> None:
+    job = new_prepared(KAFKA_EOS_PARALLELISM=workers)
+
+    job.run(";".join(f"{point}=kill" for point in points))
+
+    check(job)
+    assert "wait in prepared transactions" in job.log.read_text()
+
+
 @pytest.mark.campaign
-def test_fifty_restarts_leave_nothing_behind(new_tables: NewJob) -> None:
-    job = new_tables()
+@pytest.mark.chaos
+def test_a_job_may_change_its_strategy_between_two_runs_and_doctor_shows_what_is_open(new_prepared: NewJob) -> None:
+    """Each run dies with a decided epoch, and with the next one open; the other strategy finishes and clears them."""
+    job = new_prepared(KAFKA_EOS_PARALLELISM=1)
+    for strategy in ("prepare", "stage", "prepare"):
+        job.environment["TEST_STRATEGY"] = strategy
+        before = len(in_totals(job))
+
+        def decided(so_far: int = before) -> bool:
+            """Something of this run is; what the run before has decided is committed first."""
+            staged = "SELECT FROM kafka_eos.staged WHERE target = 'public.totals' AND rows > 0"
+            return len(in_totals(job)) > so_far and bool(in_doubt(job) or rows(job, staged))
+
+        with standing(job, "commit.before", decided) as run:
+            run.send(signal.SIGKILL)
+        (job.directory / "failpoints.log").unlink()
+        code, listed = doctor(job)
+        assert (code, "prepared, holds its locks, for public.totals" in listed) == (1, strategy == "prepare"), listed
+        assert ("transaction kafka_eos_" in listed) == (strategy == "prepare")
+    job.environment["TEST_STRATEGY"] = "stage"
+
+    job.run()
+
+    check(job)
+    assert doctor(job) == (0, "nothing is open\n")
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+@pytest.mark.parametrize("server", ["new_tables", "new_prepared"])
+def test_fifty_restarts_leave_nothing_behind(server: str, request: pytest.FixtureRequest) -> None:
+    job = request.getfixturevalue(server)()
     for _ in range(5):  # of ten deaths each
         job.run(";".join(f"{point}=kill" for point in AN_EPOCH))
         (job.directory / "failpoints.log").unlink()  # else the next script counts as done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -48,8 +48,10 @@ def kafka_sink(topic: str) -> KafkaSink[dict[str, Any]]:
     return KafkaSink(topic, value=dict[str, Any], config={"compression.type": "gzip"})
 
 
-def postgres_sink(conninfo: str, key: Sequence[str] = ()) -> PostgresSink[dict[str, Any]]:
-    return PostgresSink(conninfo, "rows", columns=("id", "text"), key=key)
+def postgres_sink(
+    conninfo: str, key: Sequence[str] = (), strategy: Literal["stage", "prepare"] | None = None
+) -> PostgresSink[dict[str, Any]]:
+    return PostgresSink(conninfo, "rows", columns=("id", "text"), key=key, strategy=strategy)
 
 
 def delta_sink(table: str) -> DeltaSink[dict[str, Any]]:

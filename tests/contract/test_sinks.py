@@ -74,6 +74,12 @@ def test_postgres_sink_that_inserts(check: str, database: Callable[[], str]) -> 
     check_sink(_table(database, "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text", "n"), check)
 
 
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_postgres_sink_that_prepares_transactions(check: str, preparing_database: Callable[[], str]) -> None:
+    columns = "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text"
+    check_sink(_table(preparing_database, columns, "n", strategy="prepare"), check)
+
+
 @pytest.mark.parametrize("check", [*map(campaign, SINK_CHECKS)])
 def test_postgres_sink_that_upserts(check: str, database: Callable[[], str]) -> None:
     check_sink(_table(database, "id bigint PRIMARY KEY, text text", "id", key=["id"]), check)

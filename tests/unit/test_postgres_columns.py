@@ -16,7 +16,7 @@ import pytest
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.connectors.postgres.columns import Column, Rows, columns_of
 from kafka_eos.connectors.postgres.ledger import judged
-from kafka_eos.connectors.postgres.names import Life, Promise, Target
+from kafka_eos.connectors.postgres.names import Life, Promise, Strategy, Target
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.explain import explain
 from kafka_eos.extras import expect_extra
@@ -130,11 +130,12 @@ def test_only_the_ledger_says_how_a_promise_ended(
     assert judged(prepared, staged, committed) is standing
 
 
+@pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("identity", [None, JobIdentity("a" * 12)])
-def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None) -> None:
+def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None, strategy: Strategy) -> None:
     epoch = EpochId(Epoch(3), Term(2))
     target = Target("public", "t", ("a", "b"), ("a",))
-    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()))
+    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()), strategy)
 
     assert Promise.read(promise.payload()) == promise
 
@@ -149,7 +150,9 @@ def test_a_promise_of_version_1_comes_after_nothing() -> None:
     assert Promise.read(written) == Promise(uuid.UUID(int=7), Life("job", None), epoch, target)
 
 
-@pytest.mark.parametrize("change", [{"version": 3}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}])
+@pytest.mark.parametrize(
+    "change", [{"version": 4}, {"strategy": "hope"}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}]
+)
 def test_a_payload_of_another_make_is_refused(change: dict[str, Any]) -> None:
     promise = Promise(uuid.uuid4(), Life("job", None), EpochId(Epoch(3), Term(2)), Target("s", "t", ("a",), ()))
 

@@ -5,6 +5,7 @@ An account whose total is a multiple of ten is deleted from the second table unt
 
 import os
 import time
+from typing import Any
 
 import msgspec
 
@@ -51,7 +52,8 @@ totals = (
 if os.environ["TEST_OUTPUT"]:
     totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
 DATABASE = os.environ["TEST_DATABASE"]
-totals.sink(PostgresSink(DATABASE, "totals", value=Total, create=True), name="to-rows")
+STRATEGY: Any = os.environ.get("TEST_STRATEGY")
+totals.sink(PostgresSink(DATABASE, "totals", value=Total, create=True, strategy=STRATEGY), name="to-rows")
 totals.sink(
     PostgresSink(
         DATABASE,

@@ -1,0 +1,77 @@
+"""Which of the two strategies a writer uses. Pure.
+
+Rule: a prepared transaction must not be able to keep another one of the job waiting, which may be of an earlier epoch,
+or of one that is given up and is committed with the next. So it holds nothing but new rows that no other row knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_eos.connectors.postgres.names import Strategy
+
+LONGEST_EPOCH: Final = 60.0
+"""Seconds between checkpoints up to which a transaction as long as an epoch is begun without being asked for."""
+EACH: Final = 2
+"""Transactions that a writer may have prepared: one of an epoch that is being committed, and that of the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the choice depends on.
+
+    ``keyed``     the sink has ``key=``: rows replace others
+    ``ties``      what the table has for which new rows may wait for each other
+    ``slots``     transactions that the server lets be prepared; ``free``: how many are not taken
+    ``writers``   of the sink
+    ``interval``  seconds between checkpoints; None where nobody says
+    """
+
+    keyed: bool
+    ties: tuple[str, ...]
+    slots: int
+    free: int
+    writers: int
+    interval: float | None
+
+
+def chosen(asked: Strategy | None, facts: Facts) -> Strategy:
+    """The strategy of a sink. ``asked``: what its user says, who may be refused; see ``obstacles``."""
+    if asked is not None:
+        return asked
+    in_the_way = [*obstacles(facts), *_doubts(facts)]
+    return Strategy.STAGE if in_the_way else Strategy.PREPARE
+
+
+def obstacles(facts: Facts) -> Iterator[str]:
+    """Why transactions cannot be prepared here, each with what to do about it."""
+    if facts.keyed:
+        yield (
+            "with key=… it replaces rows, and those of a prepared transaction stay locked: an epoch that is given up "
+            "late goes with the next one, which would wait for its rows for ever"
+        )
+    if facts.ties:
+        yield (
+            f"its table has {', '.join(facts.ties)}, for which a new row may wait for one of an earlier epoch that is "
+            "prepared, and only goes with this one"
+        )
+    if not facts.slots:
+        yield "the server has max_prepared_transactions = 0, its default: set it, and restart the server"
+
+
+def _doubts(facts: Facts) -> Iterator[str]:
+    """Why nobody should do it who was not asked to."""
+    if facts.free < EACH * facts.writers:
+        yield too_few(facts)
+    if facts.interval is not None and facts.interval > LONGEST_EPOCH:
+        yield f"a transaction would last as long as an epoch, {facts.interval:g} s"
+
+
+def too_few(facts: Facts) -> str:
+    """How many transactions can be prepared, and how many may be."""
+    return (
+        f"{facts.free} of the server's max_prepared_transactions = {facts.slots} are free, and {facts.writers} writers "
+        f"may have {EACH * facts.writers} prepared"
+    )

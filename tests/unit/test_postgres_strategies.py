@@ -1,0 +1,46 @@
+"""Which strategy a PostgresSink uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafka_eos.connectors.postgres.names import Strategy
+from kafka_eos.connectors.postgres.strategies import Facts, chosen, obstacles
+
+FIT = Facts(keyed=False, ties=(), slots=10, free=8, writers=4, interval=60.0)
+
+
+def test_transactions_are_prepared_where_all_allows_it() -> None:
+    assert chosen(None, FIT) is Strategy.PREPARE
+    assert chosen(None, replace(FIT, interval=None)) is Strategy.PREPARE
+    assert not [*obstacles(FIT)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"keyed": True}, "goes with the next one, which would wait for its rows for ever"),
+        ({"ties": ("a unique index or key",)}, "its table has a unique index or key"),
+        ({"slots": 0, "free": 0}, "max_prepared_transactions = 0, its default"),
+    ],
+)
+def test_what_makes_them_unsafe_is_said_and_rows_are_staged_instead(change: dict[str, object], said: str) -> None:
+    facts = replace(FIT, **change)  # type: ignore[arg-type]
+
+    assert chosen(None, facts) is Strategy.STAGE
+    assert said in "; ".join(obstacles(facts))
+
+
+@pytest.mark.parametrize("change", [{"free": 7}, {"interval": 60.5}])
+def test_what_makes_them_dear_keeps_only_those_from_them_who_have_not_asked(change: dict[str, object]) -> None:
+    facts = replace(FIT, **change)  # type: ignore[arg-type]
+
+    assert chosen(None, facts) is Strategy.STAGE
+    assert not [*obstacles(facts)]
+    assert chosen(Strategy.PREPARE, facts) is Strategy.PREPARE
+
+
+def test_who_asks_for_staging_tables_gets_them() -> None:
+    assert chosen(Strategy.STAGE, FIT) is Strategy.STAGE
