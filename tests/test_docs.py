@@ -238,6 +238,13 @@ def test_the_pipeline_shown_is_the_example(page: Path) -> None:
     assert _code(shown) == _code(example)
 
 
+def test_the_sink_shown_is_the_example() -> None:
+    example = (ROOT / "docs/examples/sqlite_sink.py").read_text(encoding="utf-8")
+    shown = next(block for block in blocks(ROOT / "docs/writing-a-sink.md", "python") if "class Sqlite" in block)
+
+    assert _code(shown) == _code(example)
+
+
 def _code(text: str) -> str:
     """The statements alone: no comments, no docstring of the module, no layout."""
     tree = ast.parse(text)
@@ -267,6 +274,7 @@ def _shown_output(page: Path, first: str) -> set[str]:
     ("page", "test", "beside"),
     [
         ("docs/writing-a-sink.md", "def test_my_sink", ""),
+        ("docs/writing-a-sink.md", "def test_sqlite_sink", ""),
         ("docs/getting-started.md", "def test_only_paid", "docs/examples/orders.py"),
     ],
 )

@@ -8,6 +8,5 @@ from __future__ import annotations
 
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.sink import PostgresSink
-from kafka_eos.connectors.postgres.writer import PostgresWriter
 
-__all__ = ["PostgresCommitter", "PostgresSink", "PostgresWriter"]
+__all__ = ["PostgresCommitter", "PostgresSink"]

@@ -22,7 +22,7 @@ expect_extra("postgres", "PostgresSink")
 import psycopg  # noqa: E402 - what is missing is said before
 from psycopg import conninfo  # noqa: E402
 
-from kafka_eos.connectors.postgres.names import Target  # noqa: E402
+from kafka_eos.connectors.tables.names import Target  # noqa: E402
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 

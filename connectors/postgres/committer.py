@@ -18,21 +18,20 @@ from psycopg import sql
 from kafka_eos.connectors.postgres import prepared, statements
 from kafka_eos.connectors.postgres.client import Connection, Connections, Database, mapped
 from kafka_eos.connectors.postgres.ledger import Entry, Ledger
-from kafka_eos.connectors.postgres.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
-from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
+from kafka_eos.connectors.tables.lives import Open, expect_held, signs
+from kafka_eos.connectors.tables.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
+from kafka_eos.errors import Bug, CommittableLost, Retryable
 from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
     JobContext,
-    LifeState,
     Outcome,
     Probe,
     Staged,
     Standing,
 )
 from kafka_eos.interfaces import Life as Sign
-from kafka_eos.protocol.lives import taken_over
 
 _FROZEN = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -152,18 +151,9 @@ class PostgresCommitter:
         with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
             if not self._ledger.is_there(connection):
                 return []
-            marks = {mark.identity: mark for mark in self._ledger.marks(connection, ctx.job)}
-            newest = {entry.identity: entry for entry in self._ledger.staged(connection, ctx.job)}
-        signs = []
-        for identity in dict.fromkeys([*newest, *marks]):
-            mark, entry = marks.get(identity), newest.get(identity)
-            if entry is not None:
-                name = self._entry(entry)
-                signs.append(Sign(identity, self._scope, name, entry.term, LifeState.OPEN, entry.age))
-            else:
-                state = LifeState.OVER if mark is not None and mark.over else LifeState.ENDED
-                signs.append(Sign(identity, self._scope, "its mark", None if mark is None else mark.term, state))
-        return signs
+            marks = self._ledger.marks(connection, ctx.job)
+            entries = self._ledger.staged(connection, ctx.job)
+        return signs(self._scope, marks, [Open(of.identity, self._entry(of), of.term, of.age) for of in entries])
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""
@@ -175,10 +165,7 @@ class PostgresCommitter:
             if not self._ledger.is_there(connection):
                 self._ledger.make(connection)
             mark = self._ledger.hold(connection, Life(ctx.job, ctx.identity), ctx.term)
-        if mark.over:
-            raise Fenced(taken_over(ctx, self._scope))
-        if ctx.term < mark.term:
-            raise Fenced(f"term {mark.term} of job {ctx.job!r} writes to {self._scope}; this is term {ctx.term}")
+        expect_held(ctx, self._scope, mark)
 
     def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         """Without its mark a life prepares nothing any more; what it has prepared is found after that."""

@@ -14,6 +14,7 @@ row is refused for does not depend on the strategy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Final
 
@@ -21,12 +22,13 @@ from psycopg import sql
 
 from kafka_eos import failpoints
 from kafka_eos.connectors.postgres import prepared, statements
-from kafka_eos.connectors.postgres.client import LOCK_TIMEOUT, ROW_ERRORS, Connection
+from kafka_eos.connectors.postgres.client import LOCK_TIMEOUT, ROW_ERRORS, Connection, mapped
 from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.names import Promise, Strategy, Target
 from kafka_eos.connectors.postgres.staging import refused
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows
+from kafka_eos.connectors.tables.names import Promise, Strategy, Target
+from kafka_eos.errors import KafkaEosError
 
 KEPT_ROWS: Final = 20_000
 KEPT_BYTES: Final = 8 << 20
@@ -54,6 +56,9 @@ class Transactions:
         self._idle: list[Connection] = []
         self._all: list[Connection] = []
         self._let_go(self._ready(first))
+
+    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        return mapped(kind, what)
 
     def open(self, promise: Promise, subtask: int, operator: str) -> _Transaction:
         with self._lock:

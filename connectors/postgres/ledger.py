@@ -22,7 +22,8 @@ from psycopg import sql
 
 from kafka_eos.connectors.postgres import prepared as transactions
 from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.postgres.names import Life, Promise, Strategy, stage, transaction
+from kafka_eos.connectors.tables.lives import Mark
+from kafka_eos.connectors.tables.names import Life, Promise, Strategy, stage, transaction
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Standing
@@ -70,15 +71,6 @@ class Entry:
         else:
             state = f"{self.rows} rows, prepared" if self.prepared else "being written"
         return f"{state}, for {self.target}"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One row of ``lives``."""
-
-    identity: JobIdentity | None
-    term: Term
-    over: bool
 
 
 class Ledger:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.postgres.names import transaction
+from kafka_eos.connectors.tables.names import transaction
 from kafka_eos.errors import RestartFromCheckpoint, Retryable
 
 _END_WRITER = """

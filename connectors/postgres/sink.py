@@ -19,11 +19,11 @@ from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.inserting import Transactions
 from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.names import WRITER, Life, Strategy, Target
 from kafka_eos.connectors.postgres.staging import StagingTables
 from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.postgres.writer import Holder, PostgresWriter
 from kafka_eos.connectors.rejecting import encoded
+from kafka_eos.connectors.tables.names import WRITER, Life, Strategy, Target
+from kafka_eos.connectors.tables.writer import Holder, TableWriter
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, RejectRow, TaskContext
@@ -105,7 +105,7 @@ class PostgresSink(Generic[T]):
             table, target = self._found(connection)
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
-    def writer(self, ctx: TaskContext) -> PostgresWriter:
+    def writer(self, ctx: TaskContext) -> TableWriter:
         connect = partial(self._database.connect, Life(ctx.job.job, ctx.job.identity).application(WRITER))
         with mapped(RestartFromCheckpoint, f"open a writer of {self._name}"):
             connection = connect()
@@ -115,7 +115,7 @@ class PostgresSink(Generic[T]):
             except BaseException:
                 connection.close()
                 raise
-        return PostgresWriter(ctx, self.scope(ctx.job), holder, target, self._rows(table).row)
+        return TableWriter(ctx, self.scope(ctx.job), holder, target, self._rows(table).row)
 
     def _holder(
         self, connection: Connection, connect: Callable[[], Connection], ctx: JobContext, table: Table, target: Target

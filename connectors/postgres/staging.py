@@ -9,6 +9,7 @@ Rule: which rows a table does not take decides the server, row by row; nothing i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -16,11 +17,12 @@ from psycopg import sql
 
 from kafka_eos import failpoints
 from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, of_a_row
+from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, mapped, of_a_row
 from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.names import Promise, Strategy, Target
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows
+from kafka_eos.connectors.tables.names import Promise, Strategy, Target
+from kafka_eos.errors import KafkaEosError
 
 
 class StagingTables:
@@ -30,6 +32,9 @@ class StagingTables:
 
     def __init__(self, link: Link, ledger: Ledger, table: Table) -> None:
         self._link, self._ledger, self._table = link, ledger, table
+
+    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        return mapped(kind, what)
 
     def open(self, promise: Promise, subtask: int, operator: str) -> _Stage:
         name = sql.Identifier(self._ledger.schema, promise.stage)

@@ -13,8 +13,8 @@ from psycopg import sql
 
 from kafka_eos.connectors.postgres.client import Connection
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER, Column
-from kafka_eos.connectors.postgres.names import Target
 from kafka_eos.connectors.postgres.tables import Table
+from kafka_eos.connectors.tables.names import Target
 
 _LONG: Final = 1000
 """Bytes of a key that no index refuses, whatever else is in it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.postgres.names import Target
+from kafka_eos.connectors.tables.names import Target
 
 _KINDS: Final = {
     "v": "a view",

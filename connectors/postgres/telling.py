@@ -15,10 +15,10 @@ from psycopg import sql
 from kafka_eos.connectors.postgres import statements
 from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER
-from kafka_eos.connectors.postgres.names import Target
 from kafka_eos.connectors.postgres.staging import refused
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows, each_row
+from kafka_eos.connectors.tables.names import Target
 
 _STAGE: Final = sql.Identifier("pg_temp", "stage_audit")
 _AT_ONCE: Final = 5000

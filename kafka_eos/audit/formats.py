@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.subject import AuditableFiles, Directory
+from kafka_eos.audit.subject import Directory
 from kafka_eos.audit.tasks import cut_of
 from kafka_eos.errors import KafkaEosError
+from kafka_eos.interfaces import AuditableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.subject import AuditableSink, Cut
+from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.tasks import cut_of
-from kafka_eos.interfaces import Codec
+from kafka_eos.interfaces import AuditableSink, Codec
 from kafka_eos.schemas import BytesCodec, JsonCodec, StrCodec
 from kafka_eos.schemas.types import to_plain
 

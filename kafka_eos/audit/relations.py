@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from kafka_eos import plan as plans
 from kafka_eos.audit.flags import AT
-from kafka_eos.audit.subject import AuditableTable, Cut, DatabaseTable
+from kafka_eos.audit.subject import Cut, DatabaseTable
 from kafka_eos.audit.tasks import cut_of
 from kafka_eos.audit.verdict import Check
+from kafka_eos.interfaces import AuditableTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

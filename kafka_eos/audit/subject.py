@@ -7,14 +7,14 @@ Pure. Rule: whatever cannot be audited is named with the reason; nothing is left
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.audit.regimes import Regime
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, RejectRow
+from kafka_eos.interfaces import Guarantee, JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
@@ -42,7 +42,7 @@ from kafka_eos.plan import (
     Union,
     Windows,
 )
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.records import Batch, RawRecord
 
 Log = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
@@ -57,61 +57,6 @@ class AuditableSource(Protocol):
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
     ) -> Batch[Any]:
         """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
-
-
-Written = tuple[bytes | None, bytes | None, Headers, int]
-"""Key, value, the user's headers and the timestamp of an output; -1 is the time at which it is sent."""
-
-
-class AuditableSink(Protocol):
-    """What the audit needs of a sink beyond writing: also ``audit_log``, or what files and tables need
-    (``AuditableFiles``, ``AuditableTable``).
-    """
-
-    @property
-    def audit_marked(self) -> bool:
-        """Does each output carry its provenance?"""
-
-    @property
-    def audit_codec(self) -> Codec[Any]:
-        """What encodes the values."""
-
-    def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
-        """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
-
-
-class AuditableFiles(AuditableSink, Protocol):
-    """What the audit needs of a sink that writes files."""
-
-    def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """Where they are, and what the names of this sink's files match; the groups are epoch and subtask."""
-
-    def audit_names(self) -> Sequence[str]:
-        """The files that are there, of other sinks too: names below that place."""
-
-    @property
-    def audit_lines(self) -> bool:
-        """Are files lines as they are, in a directory?"""
-
-    def audit_read(self, name: str) -> Iterator[tuple[bytes, str | None]]:
-        """Of each row of a file its value, as ``audit_rows`` tells it, and its provenance.
-
-        Raises OSError with a number, or an error of this project, where the file cannot be had; whatever else is
-        raised says that its content is damaged.
-        """
-
-
-class AuditableTable(AuditableSink, Protocol):
-    """What the audit needs of a sink that writes rows of a table; a value of None deletes the row of its key."""
-
-    def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
-        """Its name for people, and whether a value replaces the row of its key."""
-
-    def audit_unfit(self) -> str | None:
-        """Why rows that are there cannot be compared with those that should be; None if they can."""
-
-    def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Key and value of each row that is there, as ``audit_rows`` tells them."""
 
 
 _NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows

@@ -23,13 +23,13 @@ from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.beginning import restored
 from kafka_eos.audit.intervals import Spans
-from kafka_eos.audit.subject import AuditableSink, AuditableSource, Cut, captured, cut
+from kafka_eos.audit.subject import AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.collector import spare_the_collector
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import RejectRow, StateBackend
+from kafka_eos.interfaces import AuditableSink, RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain, Output, RawOrigin
 from kafka_eos.plan import Plan
 from kafka_eos.provenance import ordinals

@@ -24,6 +24,7 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
+from kafka_eos.interfaces.audited import AuditableFiles, AuditableSink, AuditableTable, Written
 from kafka_eos.interfaces.codecs import (
     Checked,
     Codec,
@@ -82,6 +83,9 @@ __all__ = [
     "Answer",
     "AskedTogether",
     "Attended",
+    "AuditableFiles",
+    "AuditableSink",
+    "AuditableTable",
     "Breaker",
     "CheckpointStorage",
     "Checked",
@@ -155,6 +159,7 @@ __all__ = [
     "Window",
     "Windowed",
     "Writer",
+    "Written",
     "bounded",
     "breaker",
     "committed",

@@ -16,7 +16,7 @@ import pytest
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.connectors.postgres.columns import Column, Rows, columns_of
 from kafka_eos.connectors.postgres.ledger import judged
-from kafka_eos.connectors.postgres.names import Life, Promise, Strategy, Target
+from kafka_eos.connectors.tables.names import Life, Promise, Strategy, Target
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.explain import explain
 from kafka_eos.extras import expect_extra

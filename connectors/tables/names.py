@@ -1,6 +1,6 @@
 """What a committable says about the rows of one writer and epoch, and the names that the sink gives.
 
-Rows wait in a staging table, ``stage_<uuid>`` in the sink's own schema, or in a prepared transaction,
+Rows wait in a staging table, ``stage_<uuid>`` among the tables of the sink, or in a prepared transaction,
 ``kafka_eos_<uuid>``. Rule: reading a payload proves that the name in it is one that this module forms; a committable
 from elsewhere ends nobody's table or transaction.
 """
@@ -53,7 +53,10 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A user's table: where rows go, and how. Without a key they are inserted, with one the last row of a key wins."""
+    """A user's table: where rows go, and how. Without a key they are inserted, with one the last row of a key wins.
+
+    ``schema`` is empty where ``table`` says it, or the database has none.
+    """
 
     schema: str
     table: str
@@ -61,7 +64,7 @@ class Target:
     key: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.table}"
+        return f"{self.schema}.{self.table}" if self.schema else self.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Promise:
                     tuple(uuid.UUID(str(of)) for of in after),
                     Strategy(strategy),
                 )
-        raise CorruptCheckpoint(f"not a committable of a PostgresSink: {dict(payload)!r}")
+        raise CorruptCheckpoint(f"not a committable of a table: {dict(payload)!r}")
 
 
 def _is_id(given: Json) -> bool:

@@ -1,4 +1,4 @@
-"""The writer: the rows of one subtask, an epoch at a time, where a ``Holder`` of the strategy keeps them.
+"""The writer of a database's table: the rows of one subtask, an epoch at a time, where a ``Holder`` keeps them.
 
 Rule: a row that the table would refuse is found while its input record is known.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from kafka_eos.connectors.postgres.client import mapped
-from kafka_eos.connectors.postgres.names import Life, Promise, Strategy, Target
 from kafka_eos.connectors.rejecting import each_row, encoded
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.connectors.tables.names import Life, Promise, Strategy, Target
+from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
 from kafka_eos.ids import Epoch, EpochId
 from kafka_eos.interfaces import Committable, PreCommit, TaskContext
 from kafka_eos.records import Batch
@@ -40,13 +40,16 @@ class Holder(Protocol):
 
     strategy: Strategy
 
+    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        """Within, an error of the database's client becomes ``kind`` if it may pass by itself, else ConfigError."""
+
     def open(self, promise: Promise, subtask: int, operator: str) -> Held: ...
 
     def close(self) -> None:
         """Without waiting for a thread that works: what that one does then fails."""
 
 
-class PostgresWriter:
+class TableWriter:
     """Stages the rows of one subtask of a sink."""
 
     def __init__(
@@ -63,7 +66,7 @@ class PostgresWriter:
         self._sealed: tuple[tuple[Epoch, uuid.UUID], ...] = ()
 
     def write(self, batch: Batch[Any]) -> None:
-        with mapped(RestartFromCheckpoint, f"stage rows for {self._target}"):
+        with self._holder.mapped(RestartFromCheckpoint, f"stage rows for {self._target}"):
             encoded(self._added, batch, self._ctx.operator, self._ctx.services.reject_row)
 
     def seal(self, epoch: EpochId) -> PreCommit:
@@ -101,12 +104,12 @@ class PostgresWriter:
         return Promise(of, self._life, epoch, self._target, after, self._holder.strategy)
 
     def _drop(self, held: Held) -> Sequence[Committable]:
-        with mapped(RestartFromCheckpoint, f"let go of what has no rows for {self._target}"):
+        with self._holder.mapped(RestartFromCheckpoint, f"let go of what has no rows for {self._target}"):
             held.drop()
         return ()
 
     def _prepare(self, held: Held, promise: Promise) -> Sequence[Committable]:
-        with mapped(RestartFromCheckpoint, f"prepare rows for {self._target}"):
+        with self._holder.mapped(RestartFromCheckpoint, f"prepare rows for {self._target}"):
             held.prepare(promise)
         by_sink = {self._ctx.operator: held.rows}
         return (Committable(self._scope, promise.payload(), held.rows, by_sink),)

@@ -1,0 +1,425 @@
+"""What a DbApiSink does beyond the contract of every sink, on SQLite files and on a real PostgreSQL.
+
+That it keeps the contract, as the page for those who write sinks shows it: ``tests/test_docs.py``. Whole jobs that are
+killed: ``tests/chaos/test_dbapi.py``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from docs.examples.sqlite_sink import Sqlite
+from kafka_eos.connectors.dbapi import Connection, DbApiSink
+from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import (
+    CommitPermit,
+    Committable,
+    JobContext,
+    Json,
+    LifeState,
+    Outcome,
+    Services,
+    Standing,
+    TaskContext,
+)
+from kafka_eos.records import Batch
+from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
+from kafka_eos.testing.sources import ListOrigin
+from tests.marks import campaign
+
+A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
+TABLE = 'CREATE TABLE rows ({n}, id BIGINT NOT NULL, "te%xt?" TEXT NOT NULL, at INTEGER DEFAULT 7{key})'
+ORDERED = "n INTEGER PRIMARY KEY"
+UPSERTS = {"key": ["id"]}
+NAMED = {"named": True}
+
+
+def _sqlite(tmp_path: Path, **options: Json) -> Callable[[], SinkUnderTest]:
+    def fresh() -> SinkUnderTest:
+        path = tmp_path / f"{uuid.uuid4().hex}.db"
+
+        def ask(statement: str) -> list[Any]:
+            with sqlite3.connect(path) as connection:
+                return [{"id": number, "text": text} for number, text in connection.execute(statement)]
+
+        def take_away() -> None:
+            ask("DELETE FROM rows")
+
+        ask(TABLE.format(n=ORDERED, key=", UNIQUE (id)" if options.get("key") else ""))
+        return SinkUnderTest(
+            "databases:sqlite_sink",
+            {"path": str(path), **options},
+            lambda: ask('SELECT id, "te%xt?" FROM rows ORDER BY n'),
+            take_away=take_away,
+        )
+
+    return fresh
+
+
+def _postgres(database: Callable[[], str], **options: Json) -> Callable[[], SinkUnderTest]:
+    def fresh() -> SinkUnderTest:
+        conninfo = database()
+
+        def ask(statement: str) -> list[Any]:
+            with psycopg.connect(conninfo) as connection:
+                found = connection.execute(statement.encode())
+                return [{"id": number, "text": text} for number, text in (found if found.description else ())]
+
+        def take_away() -> None:
+            ask("DELETE FROM rows")
+
+        ask(TABLE.format(n="n bigint GENERATED ALWAYS AS IDENTITY", key=""))
+        return SinkUnderTest(
+            "databases:postgres_sink",
+            {"conninfo": conninfo, **options},
+            lambda: ask('SELECT id, "te%xt?" FROM rows ORDER BY n'),
+            take_away=take_away,
+        )
+
+    return fresh
+
+
+@pytest.mark.parametrize("options", [UPSERTS, campaign(NAMED)], ids=["upserts", "named"])
+@pytest.mark.parametrize("check", ["two-epochs", *(campaign(name) for name in SINK_CHECKS if name != "two-epochs")])
+def test_sqlite(check: str, options: dict[str, Json], tmp_path: Path) -> None:
+    check_sink(_sqlite(tmp_path, **options), check)
+
+
+@pytest.mark.parametrize("options", [{}, campaign({"paramstyle": "format"}), campaign(UPSERTS)], ids=str)
+@pytest.mark.parametrize(
+    "check",
+    [
+        "happy-path",
+        "abort-orphans",
+        "zombie",
+        *(campaign(name) for name in SINK_CHECKS if name not in ("happy-path", "abort-orphans", "zombie")),
+    ],
+)
+def test_another_database(check: str, options: dict[str, Json], database: Callable[[], str]) -> None:
+    """PostgreSQL: another style of parameters, transactions that an error ends, locks of rows."""
+    check_sink(_postgres(database, **options), check)
+
+
+# ---------------------------------------------------------------- beyond the contract
+
+
+COLUMNS = {"account": "TEXT NOT NULL", "total": "INTEGER NOT NULL CHECK (total >= 0)"}
+
+
+@dataclass
+class Kit:
+    """An SQLite file with a table, and what tests do with a sink of it."""
+
+    path: Path
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+    def ask(self, statement: str) -> list[Any]:
+        with sqlite3.connect(self.path) as connection:
+            return connection.execute(statement).fetchall()
+
+    def sink(self, database: type[Sqlite] = Sqlite, table: str = "totals", **options: Any) -> DbApiSink[Any]:
+        return DbApiSink(database(str(self.path)), table, options.pop("columns", COLUMNS), **options)
+
+    @contextmanager
+    def writer(self, sink: DbApiSink[Any], ctx: JobContext | None = None, first: int = 1) -> Iterator[Any]:
+        def reject(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
+            self.refused.append((batch.rows[index], str(error)))
+
+        services = Services(reject_row=reject)
+        writer = sink.writer(TaskContext(ctx or job(), 0, 1, "out", services, Epoch(first)))
+        try:
+            yield writer
+        finally:
+            writer.discard()
+
+    def prepared(self, sink: DbApiSink[Any], *values: Any) -> Committable:
+        sink.check(job())
+        with self.writer(sink) as writer:
+            writer.write(batch(*values))
+            (committable,) = writer.seal(epoch(1))()
+            found: Committable = committable
+            return found
+
+
+def job(term: int = 1, identity: JobIdentity | None = A) -> JobContext:
+    return JobContext("orders", Term(term), {}, identity)
+
+
+def epoch(number: int, term: int = 1) -> EpochId:
+    return EpochId(Epoch(number), Term(term))
+
+
+def permit(number: int = 1, term: int = 1) -> CommitPermit:
+    return CommitPermit(epoch(number, term))
+
+
+def batch(*values: Any) -> Batch[Any]:
+    return Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values)))
+
+
+def row(account: str, total: Any) -> dict[str, Any]:
+    return {"account": account, "total": total}
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    kit = Kit(tmp_path / "totals.db")
+    kit.ask("CREATE TABLE totals (account TEXT NOT NULL, total INTEGER NOT NULL, at INTEGER DEFAULT 7)")
+    return kit
+
+
+def test_rows_that_the_table_would_refuse_are_refused_when_they_are_staged_and_their_neighbours_are_kept(
+    kit: Kit,
+) -> None:
+    sink = kit.sink()
+    bad = [row("b", None), row("c", -1), row("d", 2**70), row("e", {}), row("\ud800", 1), {"account": "f"}]
+
+    committable = kit.prepared(sink, row("a", 1), *bad, row("g", 2))
+    sink.committer(job()).commit(permit(), committable)
+
+    assert kit.ask("SELECT account, total FROM totals") == [("a", 1), ("g", 2)]
+    assert [index for index, _ in sorted(kit.refused)] == [1, 2, 3, 4, 5, 6]
+    assert any("CHECK constraint failed" in error for _, error in kit.refused)
+    assert committable.records == 2
+
+
+def test_a_row_of_cells_that_are_too_few_is_refused_and_not_shifted(kit: Kit) -> None:
+    class Short(DbApiSink[Any]):
+        def row(self, value: Any) -> Any:
+            return [value["account"]] if value["total"] is None else [value["account"], value["total"]]
+
+    kit.prepared(Short(Sqlite(str(kit.path)), "totals", COLUMNS), row("a", 1), row("b", None))
+
+    assert kit.refused == [(1, "totals has 2 columns here, and row() made 1 cells")]
+
+
+def test_of_a_keys_rows_the_last_one_replaces_the_row_that_is_there(kit: Kit) -> None:
+    kit.ask("INSERT INTO totals VALUES ('a', 1, 1), ('z', 26, 1)")
+    sink = kit.sink(key="account")
+
+    sink.committer(job()).commit(permit(), kit.prepared(sink, row("a", 2), row("b", 3), row("a", 4)))
+
+    assert sorted(kit.ask("SELECT * FROM totals")) == [("a", 4, 7), ("b", 3, 7), ("z", 26, 1)]
+
+
+def test_the_commit_of_a_later_stage_takes_along_what_the_same_writer_has_staged_before(kit: Kit) -> None:
+    """Epoch 1 is given up late, and its output goes with epoch 2. Its older rows must not come last."""
+    sink = kit.sink(key="account")
+    sink.check(job())
+    with kit.writer(sink) as writer:
+        writer.write(batch(row("a", 1), row("b", 1)))
+        (first,) = writer.seal(epoch(1))()
+        writer.write(batch(row("a", 2)))
+        (second,) = writer.seal(epoch(2))()
+    committer = sink.committer(job())
+
+    assert committer.commit(permit(2), second) is Outcome.COMMITTED
+    assert committer.commit(permit(2), first) is Outcome.ALREADY
+
+    assert sorted(kit.ask("SELECT account, total FROM totals")) == [("a", 2), ("b", 1)]
+
+
+def test_a_permit_for_an_earlier_epoch_and_a_payload_from_elsewhere_commit_nothing(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with kit.writer(sink, first=5) as writer:
+        writer.write(batch(row("a", 1)))
+        (committable,) = writer.seal(epoch(5))()
+    with pytest.raises(Bug):
+        sink.committer(job()).commit(permit(4), committable)
+    with pytest.raises(CorruptCheckpoint):
+        sink.committer(job()).commit(permit(5), Committable("dbapi:x", {"id": "totals"}, 1))
+
+    assert kit.ask("SELECT * FROM totals") == []
+
+
+class Unheard(Sqlite):
+    """A database whose answer to the first commit that moves rows is lost."""
+
+    lost = True
+
+    def connect(self) -> Connection:
+        return _Unheard(super().connect(), type(self))
+
+
+class _Unheard:
+    def __init__(self, connection: Connection, whose: type[Unheard]) -> None:
+        self._connection, self._whose = connection, whose
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        cursor = self._connection.cursor()
+        moved = cursor.execute("SELECT count(*) FROM kafka_eos_stages WHERE state = 'committed'").fetchone()
+        self._connection.commit()
+        if moved[0] and self._whose.lost:
+            self._whose.lost = False
+            error = sqlite3.OperationalError("the connection is gone")
+            error.sqlite_errorcode = 10  # type: ignore[misc]
+            raise error
+
+
+def test_when_the_answer_to_a_commit_is_lost_the_books_have_it(kit: Kit) -> None:
+    committable = kit.prepared(kit.sink(), row("a", 1))
+    committer = kit.sink(Unheard).committer(job())
+
+    with pytest.raises(Retryable, match="the connection is gone"):
+        committer.commit(permit(), committable)
+
+    assert Unheard.lost is False
+    assert committer.commit(permit(), committable) is Outcome.ALREADY
+    assert kit.ask("SELECT account, total FROM totals") == [("a", 1)]
+    assert stages(kit) == []
+
+
+def stages(kit: Kit) -> list[Any]:
+    return kit.ask("SELECT name FROM sqlite_master WHERE name LIKE 'kafka_eos_stage\\_%' ESCAPE '\\'")
+
+
+def test_a_lock_is_waited_for_and_a_table_that_is_gone_needs_a_person(kit: Kit) -> None:
+    class Hasty(Sqlite):
+        def connect(self) -> Connection:
+            return sqlite3.connect(kit.path, timeout=0, isolation_level="IMMEDIATE")
+
+    committable = kit.prepared(kit.sink(), row("a", 1))
+    committer = kit.sink(Hasty).committer(job())
+    holding = sqlite3.connect(kit.path, isolation_level=None)
+    holding.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Retryable, match="database is locked"):
+        committer.commit(permit(), committable)
+    holding.execute("ALTER TABLE totals RENAME TO elsewhere")
+    holding.execute("COMMIT")
+    with pytest.raises(ConfigError, match=r"no such table: totals\. Nothing is lost"):
+        committer.commit(permit(), committable)
+    holding.execute("ALTER TABLE elsewhere RENAME TO totals")
+    holding.close()
+
+    assert committer.commit(permit(), committable) is Outcome.COMMITTED
+    assert kit.ask("SELECT account, total FROM totals") == [("a", 1)]
+
+
+def test_a_staging_table_that_somebody_dropped_is_no_rows_fault(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    with kit.writer(sink) as writer:
+        writer.write(batch(row("a", 1)))
+        kit.ask(f'DROP TABLE "{stages(kit)[0][0]}"')
+        with pytest.raises(ConfigError, match="no such table"):
+            writer.write(batch(row("b", 2), row("c", None)))
+
+    assert kit.refused == []
+
+
+def test_a_writer_whose_time_is_over_begins_and_prepares_nothing(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    committer = sink.committer(job())
+    committer.hold(job(1))
+    with kit.writer(sink) as early, kit.writer(sink) as late:
+        early.write(batch(row("a", 1)))
+        prepare = early.seal(epoch(1))
+        committer.hold(job(2))
+        with pytest.raises(Fenced, match="term 2 of job 'orders' writes here; this is term 1"):
+            late.write(batch(row("b", 2)))
+        with pytest.raises(Fenced):
+            prepare()
+    with pytest.raises(Fenced, match="this is term 1"):
+        committer.hold(job(1))
+
+
+def test_a_life_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
+    sink = kit.sink()
+    committable = kit.prepared(sink, row("a", 1))
+    committer = sink.committer(job())
+    assert [(life.identity, life.state) for life in committer.lives(job())] == [(A, LifeState.OPEN)]
+
+    assert len(committer.succeed(job(identity=B), A)) == 1
+
+    assert [(life.identity, life.state) for life in committer.lives(job())] == [(A, LifeState.OVER)]
+    assert committer.probe(committable).standing is Standing.LOST
+    with pytest.raises(Fenced):
+        committer.hold(job(2))
+    with pytest.raises(CommittableLost):
+        committer.commit(permit(), committable)
+    with kit.writer(sink) as writer, pytest.raises(Fenced, match="was taken away"):
+        writer.write(batch(row("b", 1)))
+    assert kit.ask("SELECT * FROM totals") == stages(kit) == []
+
+
+def test_traces_go_when_a_later_commit_proves_that_nobody_asks_for_them(kit: Kit) -> None:
+    sink = kit.sink()
+    sink.check(job())
+    committer = sink.committer(job())
+    with kit.writer(sink) as writer:
+        for number in range(1, 6):
+            writer.write(batch(row("a", number)))
+            (committable,) = writer.seal(epoch(number))()
+            committer.commit(permit(number), committable)
+
+    assert kit.ask("SELECT epoch, state FROM kafka_eos_stages") == [(5, "committed")]
+    assert stages(kit) == []
+
+
+def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_do(kit: Kit) -> None:
+    sink = kit.sink()
+    committable = kit.prepared(sink, row("a", 1))
+    kit.ask("DELETE FROM kafka_eos_stages")
+
+    probe = sink.committer(job()).probe(committable)
+
+    assert probe.standing is Standing.UNKNOWN
+    assert "most likely the database was put back to an older copy" in probe.detail
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"table": "Total"}, r"there is no table Total with columns account, total in sqlite:.*no such table"),
+        ({"columns": {"account": "TEXT", "amount": "TEXT"}}, r"no such column: t\.amount"),
+        ({"columns": {"account": "TEXT NOT"}}, "refuses to look at totals"),
+        ({"columns": {}}, "needs to know its columns"),
+        ({"columns": {"kafka_eos_n": "TEXT"}}, "no column may be called kafka_eos_n"),
+        ({"key": "user"}, r"key: user is no column of the sink \(they are account, total\)"),
+        ({"key": ("account", "account")}, "a name comes twice"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_kept_is_refused_at_the_start(kit: Kit, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        kit.sink(**options).check(job())
+
+
+def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:
+    class Hasty(Sqlite):
+        def connect(self) -> Connection:
+            return sqlite3.connect(kit.path, isolation_level=None)
+
+    with pytest.raises(ConfigError, match="commit each statement by itself"):
+        kit.sink(Hasty).check(job())
+    assert kit.ask("SELECT * FROM kafka_eos_lives") == []
+
+
+def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:
+    """An integer in a column of text, and a number as text in one of integers."""
+    sink = kit.sink(key="account")
+    values = [row("a", "1"), row("7", 2), row("b", -1)]
+    sink.committer(job()).commit(permit(), kit.prepared(sink, *values[:2]))
+
+    kept, told = sink.audit_rows(
+        batch(*values), "out", lambda found, index, operator, error: kit.refused.append((index, str(error)))
+    )
+
+    assert [(key, value) for key, value, _, _ in told] == list(sink.audit_table_rows())
+    assert kept.values == values[:2] and [index for index, _ in kit.refused] == [2]
+    assert sink.audit_table(job()) == (f"totals in sqlite:{kit.path}", True)
