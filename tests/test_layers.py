@@ -82,9 +82,10 @@ MAY_IMPORT: Mapping[str, str] = {
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker",
+    "dead_letters": "errors ids interfaces records settings plan checkpoints state connectors app dsl",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
-    "app spark explain terminal devbroker audit demo stacks extras ui",
+    "app spark explain terminal devbroker audit dead_letters demo stacks extras ui",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.interfaces import Codec
-from kafka_eos.records import Batch, Headers, Record, Rejected
+from kafka_eos.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
 Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
@@ -101,28 +101,3 @@ class RecordEncoder:
             default = each_row(self.timestamp, records)
         times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
         return Columns(values, keys, times, [r.headers for r in records])
-
-
-def letter(rejected: Rejected) -> tuple[bytes | None, bytes | None, int, Headers]:
-    """Value, key, timestamp and headers of a dead letter: the original bytes, and why they are here."""
-    raw = rejected.raw
-    why: list[tuple[str, bytes | None]] = [
-        ("dead_letter.topic", raw.topic.encode()),
-        ("dead_letter.partition", str(raw.partition).encode()),
-        ("dead_letter.offset", str(raw.offset).encode()),
-        ("dead_letter.timestamp", str(raw.timestamp).encode()),
-        ("dead_letter.operator", rejected.operator.encode()),
-        ("dead_letter.error", rejected.error_type.encode()),
-        ("dead_letter.message", rejected.message.encode()),
-    ]
-    # The original's provenance is another job's: two headers of that name would mislead the audit.
-    kept = [(name if name != "kafka_eos" else "dead_letter.kafka_eos", value) for name, value in raw.headers]
-    return raw.value, raw.key, _or_now(raw.timestamp), [*kept, *why]
-
-
-class RejectedEncoder:
-    """Streams of ``Rejected``, for dead letter topics."""
-
-    def __call__(self, batch: Batch[Rejected]) -> Columns:
-        rows = [letter(rejected) for rejected in batch.values]
-        return Columns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])

@@ -15,9 +15,10 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client_log import SPOKEN
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, RejectedEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, Timestamp, ValueEncoder
 from kafka_eos.connectors.kafka.formats import described, expect_ready, parts
 from kafka_eos.connectors.kafka.lasting import LastingClients
+from kafka_eos.connectors.kafka.letters import Letter, LetterEncoder, RejectedEncoder
 from kafka_eos.connectors.kafka.limits import (
     Demands,
     check_topic,
@@ -138,6 +139,18 @@ class KafkaSink(Generic[T]):
         sink: KafkaSink[Rejected] = KafkaSink(topic, **options)
         sink._encoder = RejectedEncoder()
         return sink
+
+    @classmethod
+    def restored(cls, topic: str, *, in_place: bool, **options: Any) -> KafkaSink[Letter]:
+        """A sink for the records of dead letters, as they were; ``in_place``: each to the partition that it was in."""
+        sink: KafkaSink[Letter] = KafkaSink(topic, **options)
+        sink._encoder = LetterEncoder(in_place)
+        return sink
+
+    @property
+    def connection(self) -> Mapping[str, Any]:
+        """What it was told of its cluster, for another connector there."""
+        return {"bootstrap_servers": self._servers, "config": self._config}
 
     @property
     def guarantee(self) -> Guarantee:

@@ -216,6 +216,11 @@ class KafkaSource(Generic[T]):
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def connection(self) -> Mapping[str, Any]:
+        """What it was told of its cluster, for another connector there."""
+        return {"bootstrap_servers": self._servers, "config": self._config}
+
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "kafka",

@@ -64,6 +64,10 @@ _COMMANDS = {
         "schemas:app",
         "Compare the schemas of a pipeline with the registry and with stored state, before it starts.",
     ),
+    "dead-letters": (
+        "dead_letters:app",
+        "Show the records that were refused, and put them back to be processed once.",
+    ),
     "config": (
         "config:app",
         "Check and show the settings of a pipeline, or of this directory, and where each value comes from.",

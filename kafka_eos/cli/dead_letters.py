@@ -1,0 +1,203 @@
+"""``kafka-eos dead-letters``: look at records that were refused, and put them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from kafka_eos.app import load
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
+from kafka_eos.dead_letters.order import PIPELINE, Order
+from kafka_eos.dead_letters.places import Places, places
+from kafka_eos.dead_letters.reading import context, letters
+from kafka_eos.dead_letters.restored import check, restored
+from kafka_eos.dead_letters.selection import Selection, offsets_of, time_of
+from kafka_eos.dead_letters.shown import Counts, as_json, lines, readable
+from kafka_eos.errors import ConfigError
+from kafka_eos.ids import AppRef
+from kafka_eos.settings import Settings
+from kafka_eos.terminal.output import say
+from kafka_eos.terminal.output import show as show_table
+from kafka_eos.terminal.running import run_shown
+
+app = typer.Typer(help="Show the records that were refused, and put them back to be processed once.",
+                  no_args_is_help=True)  # fmt: skip
+
+Source = Annotated[str | None, typer.Option(help="Name of the source, if several have dead letters.")]
+Reason = Annotated[str | None, typer.Option(help="Only those whose error, or its message, holds this text.")]
+Operator = Annotated[str | None, typer.Option(help="Only those that this operator refused.")]
+Since = Annotated[str | None, typer.Option(help="Only records of this time or later, e.g. `2026-01-31T12:00`.")]
+Until = Annotated[str | None, typer.Option(help="Only records before this time.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only records of this partition of the source's topic.")]
+Offsets = Annotated[
+    str | None, typer.Option(help="Only these offsets of the partition: `17`, `17-29`, `17-` or `-29`.")
+]
+
+
+@app.command()
+def show(
+    app: App,
+    source: Source = None,
+    reason: Reason = None,
+    operator: Operator = None,
+    since: Since = None,
+    until: Until = None,
+    partition: Partition = None,
+    offsets: Offsets = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Show so many, and count the rest. Default: 20; with --json all.")
+    ] = None,
+    width: Annotated[int, typer.Option(min=1, help="Show so many characters of a value; --json shows all.")] = 1000,
+    counts: Annotated[bool, typer.Option("--counts", help="Only how many there are, by operator and error.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    bootstrap_servers: Bootstrap = None,
+) -> None:
+    """List the records that a pipeline has refused and sent aside, with the reason, and count them.
+
+    The filters are about the refused record: the time, partition and offset that it has in the topic of its source.
+    Bytes that are no text are shown with escapes, in JSON as base64. Changes nothing.
+
+    Example: `kafka-eos dead-letters show orders.py --operator parse --since 2026-01-31T12:00`
+
+    Example: `kafka-eos dead-letters show orders.py --json --reason KeyError | jq -r .value`
+    """
+    program, settings = open_app(app, bootstrap_servers=bootstrap_servers)
+    at = places(program.plan(), source)
+    meant = _selection(at, reason, operator, since, until, partition, offsets)
+    most = 0 if counts else limit if limit is not None else None if json else 20
+    found = Counts()
+    for place, letter in letters(at.letters(), context(program.name, settings)):
+        found.add(letter, meant)
+        if letter is not None and meant.includes(letter) and (most is None or found.total <= most):
+            for line in [_json(as_json(place, letter))] if json else lines(place, letter, width):
+                typer.echo(line)
+    if json and counts:
+        for row in found.rows():
+            typer.echo(_json(row))
+    elif not json:
+        _summary(at, found, most)
+
+
+@app.command()
+def replay(
+    app: App,
+    source: Source = None,
+    reason: Reason = None,
+    operator: Operator = None,
+    since: Since = None,
+    until: Until = None,
+    partition: Partition = None,
+    offsets: Offsets = None,
+    to: Annotated[
+        str | None, typer.Option(help="Write the records to this topic, not to the one that they came from.")
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="Name of the replay's job, which knows what it put back. Default: `PIPELINE-replay-SOURCE`."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written, and where.")] = False,
+    bootstrap_servers: Bootstrap = None,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """Put refused records back into the topic that the pipeline reads, each exactly once.
+
+    They are written as they were: key, value, headers, timestamp, partition. The pipeline processes them as new
+    records, so repair it first; it may be running. What is meant is chosen with the same options as in `show`.
+
+    The replay is a job of its own, with checkpoints beside those of the pipeline. Killed, it goes on when the command
+    is given again. A record that it has put back it never puts back again, so a second replay of the same records
+    writes nothing. A record that is refused again has a new dead letter.
+
+    Example: `kafka-eos dead-letters replay orders.py --operator parse --dry-run`
+
+    Example: `kafka-eos dead-letters replay orders.py --since 2026-01-31T12:00 --until 2026-01-31T13:00`
+    """
+    program, _ = open_app(app, bootstrap_servers=bootstrap_servers)
+    at = places(program.plan(), source)
+    order = Order(
+        app=str(AppRef.parse(app)),
+        source=at.source,
+        job=job or f"{program.name}-replay-{at.source}",
+        selection=_selection(at, reason, operator, since, until, partition, offsets),
+        to=None if to == at.reads.topic else to,
+    )
+    if order.job == program.name:
+        raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay is a job of its own")
+    options = {"bootstrap_servers": bootstrap_servers, "checkpoint_dir": checkpoint_dir}
+    order.announce()
+    pipeline = load(AppRef(PIPELINE))
+    settings = Settings.resolve(
+        code=pipeline.code_settings, cli={name: value for name, value in options.items() if value is not None}
+    )
+    wanted = _worth_it(at, order, settings)
+    if dry_run:
+        say("nothing was written: --dry-run")
+    elif wanted:
+        run_shown(pipeline, settings, None, until_caught_up=True)
+
+
+def _worth_it(at: Places, order: Order, settings: Settings) -> bool:
+    """Is there a record to be put back? Says what would be, and where."""
+    ctx = context(order.job, settings)
+    check(at, order.to, ctx)
+    found, before, done = Counts(), restored(settings, order.job), 0
+    for _, letter in letters(at.letters(), ctx):
+        found.add(letter, order.selection)
+        done += letter is not None and order.selection.includes(letter) and letter.identity in before
+    _summary(at, found, 0)
+    if found.total > done:
+        where = order.to or f"{at.reads.topic}, each to the partition that it was in"
+        say(f"to be put back into topic {where}: the records of {found.total - done:,} dead letters")
+    if done:
+        say(
+            f"put back before, by job {order.job}: the records of {done:,}; those that were refused again have new ones"
+        )
+    elif not found.total:
+        say("nothing to put back")
+    return found.total > done
+
+
+def _selection(
+    at: Places,
+    reason: str | None,
+    operator: str | None,
+    since: str | None,
+    until: str | None,
+    partition: int | None,
+    offsets: str | None,
+) -> Selection:
+    first, last = offsets_of(offsets)
+    return Selection(
+        topic=at.reads.topic,
+        reason=reason,
+        operator=operator,
+        since=time_of(since, "--since"),
+        until=time_of(until, "--until"),
+        partition=partition,
+        first=first,
+        last=last,
+    )
+
+
+def _summary(at: Places, found: Counts, shown: int | None) -> None:
+    """How many there are of each kind, after those that were shown one by one."""
+    if found.total:
+        table = Table("dead letters", "refused by", "error", "first", "last")
+        for row in found.rows():
+            cells = (Text(readable(row[name], 200)) for name in ("operator", "error", "first", "last"))
+            table.add_row(f"{row['count']:,}", *cells)
+        show_table(table)
+    left = found.total - (shown or found.total)
+    rest = f", {left:,} not shown (--limit)" if left > 0 else ""
+    say(f"{found.total:,} dead letters of source {at.source} in topic {at.refused.topic}{rest}")
+    if found.strangers:
+        say((f"{found.strangers:,} records in that topic are no dead letters: left out", "yellow"))
+
+
+def _json(found: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(found).decode()

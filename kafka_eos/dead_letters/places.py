@@ -1,0 +1,59 @@
+"""Where the dead letters of a pipeline's source are, and where its records come from.
+
+Rule: the pipeline itself says both, so whoever asks names neither topics nor clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_eos.connectors.kafka.letters import Letter
+from kafka_eos.connectors.kafka.sink import KafkaSink
+from kafka_eos.connectors.kafka.source import KafkaSource
+from kafka_eos.errors import ConfigError
+from kafka_eos.plan import Plan
+from kafka_eos.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Of one source of a pipeline: where it reads, and where its dead letters are."""
+
+    source: str
+    """Its name in the pipeline."""
+    reads: KafkaSource[object]
+    refused: KafkaSink[object]
+
+    def letters(self) -> KafkaSource[Record[bytes, bytes]]:
+        """Everything that is in the dead letter topic."""
+        return KafkaSource.records(self.refused.topic, **self.refused.connection)
+
+    def restored(self, to: str | None) -> KafkaSink[Letter]:
+        """Where the records go: back to their topic, each to its partition, or to another topic of that cluster."""
+        topic = to or self.reads.topic
+        # What is put back is read at once by whoever waits for it, so its transactions are short; a replay that was
+        # killed and is not started again hides what others write for no longer than this.
+        return KafkaSink.restored(topic, in_place=to is None, transaction_timeout=300, **self.reads.connection)
+
+
+def places(plan: Plan, source: str | None) -> Places:
+    """Those of ``source``, which may be left out if only one source has dead letters.
+
+    ConfigError if it has none, or they are not in Kafka.
+    """
+    known = {node.name: (node.source, letters.sink) for node in plan.sources
+             if (letters := plan.dead_letters(node.name)) is not None}  # fmt: skip
+    names = ", ".join(map(repr, sorted(known))) or "none"
+    if not known:
+        raise ConfigError(f'no source of {plan.name!r} has dead letters: on_error=dead_letter("topic") gives it some')
+    if source is not None and source not in known:
+        raise ConfigError(f"{plan.name!r} has no source {source!r} with dead letters; with some: {names}")
+    if source is None and len(known) > 1:
+        raise ConfigError(
+            f"several sources of {plan.name!r} have dead letters: say which, --source {' | '.join(sorted(known))}"
+        )
+    name = source or next(iter(known))
+    reads, refused = known[name]
+    if not isinstance(reads, KafkaSource) or not isinstance(refused, KafkaSink):
+        raise ConfigError(f"source {name!r} or its dead letters are not in Kafka: only records of topics can be shown")
+    return Places(name, reads, refused)

@@ -1,0 +1,116 @@
+"""A dead letter, and the counts of many, for people and as JSON.
+
+Pure. Rule: bytes of strangers never reach a terminal as they are: what is no printable text is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kafka_eos.connectors.kafka.letters import Letter
+from kafka_eos.dead_letters.selection import Selection
+
+_MOST_REASONS: Final = 1000
+"""That are counted by themselves; an error's name is whatever code has called it."""
+OTHERS: Final = ("(others)", "")
+
+
+class Counts:
+    """How many letters by operator and error, with the first and the last place of each."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.strangers = 0
+        """Records that are no dead letters."""
+        self._found: dict[tuple[str, str], list[Any]] = {}
+
+    def add(self, letter: Letter | None, meant: Selection) -> None:
+        """Count it, if it is meant; None is no letter."""
+        if letter is None or not meant.includes(letter):
+            self.strangers += letter is None
+            return
+        self.total += 1
+        reason = (letter.operator, letter.error)
+        if reason not in self._found and len(self._found) >= _MOST_REASONS:
+            reason = OTHERS
+        entry = self._found.setdefault(reason, [0, letter.where, letter.where])
+        entry[0], entry[2] = entry[0] + 1, letter.where
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The most frequent reason first."""
+        frequent = sorted(self._found.items(), key=lambda each: (-each[1][0], each[0]))
+        for (operator, error), (count, first, last) in frequent:
+            yield {"operator": operator, "error": error, "count": count, "first": first, "last": last}
+
+
+def lines(place: str, letter: Letter, most: int) -> Iterator[str]:
+    """``most``: characters shown of a value, a key, a header, a message."""
+    yield f"{readable(letter.where, most)}  {_time(letter.timestamp)}  refused by {readable(letter.operator, most)}"
+    yield f"  {readable(letter.error, most)}: {readable(letter.message, most)}"
+    key = "no key" if letter.key is None else f"key {readable(letter.key, most)}"
+    yield f"  letter {place}, {key}, {_size(letter.value)}"
+    for name, value in letter.headers:
+        yield f"  header {readable(name, most)}: {'(null)' if value is None else readable(value, most)}"
+    if letter.value is not None:
+        yield f"  {readable(letter.value, most)}"
+
+
+def as_json(place: str, letter: Letter) -> dict[str, Any]:
+    """All of it. Bytes that are no text have ``…_base64`` instead."""
+    return {
+        "letter": place,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp": letter.timestamp,
+        "operator": letter.operator,
+        "error": letter.error,
+        "message": letter.message,
+        **_bytes("key", letter.key),
+        **_bytes("value", letter.value),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
+    }
+
+
+def readable(data: bytes | str, most: int) -> str:
+    """Text as it is; other bytes with escapes such as ``\\x00``. A longer one ends with how much is left out."""
+    cut, left = data[:most], len(data) - most
+    text = cut if isinstance(cut, str) else _text(cut, whole=left <= 0)
+    if text is None:
+        shown = str(cut)[2:-1]
+    else:
+        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return f"{shown} … ({left:,} more)" if left > 0 else shown
+
+
+def _text(data: bytes, whole: bool) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        # A cut may be in the middle of a character.
+        return data[: error.start].decode() if not whole and error.reason == "unexpected end of data" else None
+
+
+def _bytes(name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _size(value: bytes | None) -> str:
+    return "no value (a tombstone)" if value is None else f"{len(value):,} bytes"
+
+
+def _time(timestamp: int) -> str:
+    if timestamp < 0:
+        return "no time"
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"time {timestamp}"

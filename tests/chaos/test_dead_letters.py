@@ -1,0 +1,158 @@
+"""``kafka-eos dead-letters``: what was refused is shown, and put back once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_eos.connectors.kafka.letters import Letter
+from kafka_eos.records import Record
+from tests.chaos.harness import Job, create_topic, read
+from tests.marks import campaign
+from tests.waiting import PATIENCE
+from tests.wire import ongoing
+
+NewJob = Callable[..., Job]
+
+KILLS = ("sink.prepare.after=kill@1", "commit.before=kill@1", "worker.ack.before=kill@1", "receipt.before=kill@1")
+"""Of the worker with its output prepared; of the supervisor when an epoch is decided, and when it is committed."""
+MOST_STARTS = 8
+
+
+@pytest.mark.parametrize("kills", [KILLS[:2], campaign(KILLS)], ids=["two", "all"])
+def test_what_was_refused_is_put_back_once_whatever_is_killed(new_job: NewJob, kills: tuple[str, ...]) -> None:
+    job = _refusing_job(new_job)
+    before = read(job.bootstrap, job.input)
+    letters = _letters(job)
+    by_map = [letter for letter in letters if letter.operator == "checked"]
+    _add_a_second_letter_and_a_stranger(job, by_map[0])
+    assert 0 < len(by_map) < len(letters)
+
+    _said, first = _replay(job, ";".join(kills), "--operator", "checked")
+    assert _back(job, before) == _originals(by_map), "some of the selection, each once, as it was"
+    assert job.fired[-len(kills) :] == [kill.split("=")[0] for kill in kills]
+    assert f"the records of {len(by_map) + 1} dead letters" in first
+    assert "1 records in that topic are no dead letters" in first
+
+    _replay(job, "")
+    assert _back(job, before) == _originals(letters), "the rest, and none of those that were put back before"
+
+    again, _ = _replay(job, "")
+    assert "put back before" in again
+    assert "running" not in again
+    assert _back(job, before) == _originals(letters), "a second replay of the same records writes nothing"
+    assert [name for name in ongoing(job.bootstrap) if name.startswith(job.name)] == []
+
+    job.environment["TEST_BAD"] = "none"
+    job.run()
+    assert Counter(json.loads(m.value())["id"] for m in read(job.bootstrap, job.output)) == Counter(
+        payment["id"] for payment in (json.loads(m.value()) for m in before) if payment["amount"] > 0
+    ), "each payment counts once, at last"
+
+
+def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
+    job = _refusing_job(new_job)
+    letters = _letters(job)
+    by_map = [letter for letter in letters if letter.operator == "checked"]
+    one = by_map[0]
+    place = "--partition", str(one.partition), "--offsets", str(one.offset)
+
+    counted = _json(_call(job, "show", "--counts", "--json"))
+    chosen = _json(_call(job, "show", "--json", "--reason", "AMOUNT of 13", "--since", "2020-01-01"))
+    text = _call(job, "show", *place)
+    dry = _call(job, "replay", "--dry-run", *place)
+    nowhere = _call(job, "replay", "--to", f"{job.input}-not-there", code=2)
+
+    assert {(row["operator"], row["error"]): row["count"] for row in counted} == Counter(
+        (letter.operator, letter.error) for letter in letters
+    )
+    assert Counter((row["partition"], row["offset"], row["value"]) for row in chosen) == Counter(
+        (letter.partition, letter.offset, (letter.value or b"").decode()) for letter in by_map
+    )
+    assert f"ValueError: {one.message}" in text
+    assert (one.value or b"").decode() in text
+    assert "1 dead letters of source payments" in text
+    assert "the records of 1 dead letters" in dry
+    assert not (job.checkpoints / f"{job.name}-replay-payments").exists(), "a dry run leaves nothing"
+    assert f"{job.input}-not-there" in nowhere
+
+
+def _refusing_job(new_job: NewJob) -> Job:
+    """A job that has read its input and refused some of it, in two operators."""
+    job = new_job(300, app="payments.py", TEST_BAD="map,step")
+    job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, job.environment["TEST_LETTERS"], 2)
+    job.run()
+    return job
+
+
+def _letters(job: Job) -> list[Letter]:
+    found = [_opened(message) for message in read(job.bootstrap, job.environment["TEST_LETTERS"])]
+    return [letter for letter in found if letter is not None]
+
+
+def _opened(message: Any) -> Letter | None:
+    headers = tuple(message.headers() or ())
+    return Letter.opened(Record(message.key(), message.value(), headers, message.timestamp()[1]))
+
+
+def _add_a_second_letter_and_a_stranger(job: Job, letter: Letter) -> None:
+    """As of a record that two operators have refused; and a record that somebody else has written there."""
+    fields = "topic", "partition", "offset", "timestamp", "operator", "error", "message"
+    why = [(f"dead_letter.{name}", str(getattr(letter, name)).encode()) for name in fields]
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer.produce(job.environment["TEST_LETTERS"], letter.value, key=letter.key, headers=[*letter.headers, *why])
+    producer.produce(job.environment["TEST_LETTERS"], b"no letter")
+    assert producer.flush(PATIENCE) == 0
+
+
+def _back(job: Job, before: list[Any]) -> Counter[Any]:
+    """What is in the input that was not there before."""
+    known = {(m.partition(), m.offset()) for m in before}
+    new = [m for m in read(job.bootstrap, job.input) if (m.partition(), m.offset()) not in known]
+    return Counter((m.partition(), m.key(), m.value(), m.timestamp()[1], _headers(m.headers())) for m in new)
+
+
+def _originals(letters: list[Letter]) -> Counter[Any]:
+    return Counter(
+        (letter.partition, letter.key, letter.value, letter.timestamp, _headers(letter.headers)) for letter in letters
+    )
+
+
+def _headers(headers: Any) -> tuple[Any, ...]:
+    """Without where the record was written from."""
+    return tuple((name, value) for name, value in headers or () if name != "kafka_eos")
+
+
+def _replay(job: Job, failpoints: str, *options: str) -> tuple[str, str]:
+    """Call it until it is through; what the last call and the first one have said."""
+    said: list[str] = []
+    for _ in range(MOST_STARTS):
+        done = _process(job, failpoints, "replay", *options)
+        said.append(done.stdout + done.stderr)
+        if done.returncode != -9:
+            assert done.returncode == 0, said[-1]
+            return said[-1], said[0]
+    raise AssertionError(f"it did not come to its end: {said[-1]}")
+
+
+def _call(job: Job, *arguments: str, code: int = 0) -> str:
+    done = _process(job, "", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def _process(job: Job, failpoints: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "kafka_eos", "dead-letters", command, str(job.app), *options]
+    return subprocess.run(call, env=job.environ(failpoints), capture_output=True, text=True, timeout=PATIENCE)
+
+
+def _json(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

@@ -1,0 +1,225 @@
+"""Dead letters after the fact: what is read of them, which are meant, how they are shown; without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kafka_eos.cli import app
+from kafka_eos.connectors.kafka.letters import Letter, LetterEncoder, written
+from kafka_eos.dead_letters.order import VARIABLE, Order
+from kafka_eos.dead_letters.selection import Selection, offsets_of, time_of
+from kafka_eos.dead_letters.shown import OTHERS, Counts, as_json, lines, readable
+from kafka_eos.errors import ConfigError, KafkaEosError
+from kafka_eos.records import Headers, RawRecord, Record, Rejected
+from tests.broker.kafka_kit import batch
+
+APP = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.testing import ListSource
+
+pipeline = Pipeline("orders")
+a = pipeline.source(KafkaSource("a"), name="a", on_error={a})
+b = pipeline.source({b}, name="b", on_error=dead_letter("refused"))
+a.union(b, name="both").sink(KafkaSink("out"), name="out")
+"""
+LETTERS = 'dead_letter("refused")'
+OURS = (("kafka_eos", b"where the letter was written from"),)
+
+
+def _raw(**given: object) -> RawRecord:
+    fields = {"topic": "orders", "partition": 2, "offset": 17, "timestamp": 1_000, "key": b"k", "value": b"v",
+              "headers": ()}  # fmt: skip
+    return RawRecord(**{**fields, **given})  # type: ignore[arg-type]
+
+
+def _sent(raw: RawRecord, operator: str = "parse", error: str = "ValueError", message: str = "no é") -> RawRecord:
+    """The record of its dead letter, as it is in the dead letter topic."""
+    value, key, timestamp, headers = written(Rejected(raw, operator, error, message))
+    return RawRecord("refused", 0, 5, timestamp, key, value, (*headers, *OURS))
+
+
+def _opened(sent: RawRecord) -> Letter | None:
+    return Letter.opened(Record(sent.key, sent.value, tuple(sent.headers), sent.timestamp))
+
+
+def _letter(**given: object) -> Letter:
+    found = _opened(_sent(_raw(), **{k: v for k, v in given.items() if k in ("operator", "error", "message")}))  # type: ignore[arg-type]
+    assert found is not None
+    return Letter(**{**{f: getattr(found, f) for f in Letter.__struct_fields__}, **given})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [(), (("trace", b"1"), ("none", None), ("trace", b"2")), (("dead_letter.message", b"of another"),)],
+    ids=["none", "some", "of a letter"],
+)
+@pytest.mark.parametrize(("key", "value"), [(b"\xff", b"\0"), (None, None), (b"", b"")])
+def test_a_letter_gives_the_record_back_as_it_was(headers: Headers, key: bytes | None, value: bytes | None) -> None:
+    raw = _raw(headers=headers, key=key, value=value)
+
+    letter = _opened(_sent(raw))
+
+    assert letter is not None
+    columns = LetterEncoder(in_place=True)(batch(letter))
+    assert (columns.values, list(columns.keys), list(columns.timestamps)) == ([value], [key], [1_000])
+    assert columns.headers == [headers]
+    assert list(columns.partitions or ()) == [2]
+    assert (letter.operator, letter.error, letter.message) == ("parse", "ValueError", "no é")
+    assert letter.identity == ("orders", 2, 17, 1_000)
+
+
+def test_a_letter_that_was_refused_itself_gives_the_letter_back() -> None:
+    first = _sent(_raw(headers=(("trace", b"1"),)))
+
+    second = _opened(_sent(first, "again", "KeyError", "it"))
+
+    assert second is not None
+    assert (second.where, second.operator) == ("refused/0/5", "again")
+    renamed = tuple((name.replace("kafka_eos", "dead_letter.kafka_eos"), value) for name, value in first.headers)
+    assert second.headers == renamed
+
+
+def test_a_record_without_a_time_is_put_back_without_one() -> None:
+    letter = _opened(_sent(_raw(timestamp=-1)))
+
+    assert letter is not None
+    assert letter.timestamp == -1
+    assert list(LetterEncoder(in_place=False)(batch(letter)).timestamps) == [0]
+    assert LetterEncoder(in_place=False)(batch(letter)).partitions is None
+
+
+@pytest.mark.parametrize("damage", [{}, {"dead_letter.offset": b"x"}, {"dead_letter.topic": b"\xff"}], ids=str)
+def test_what_is_no_letter_is_none(damage: Mapping[str, bytes]) -> None:
+    headers = tuple((name, damage.get(name, value)) for name, value in _sent(_raw()).headers) if damage else OURS
+
+    assert Letter.opened(Record(b"k", b"v", headers)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, True),
+        ({"topic": "others"}, False),
+        ({"operator": "parse"}, True),
+        ({"operator": "pars"}, False),
+        ({"reason": "valueERROR: NO"}, True),
+        ({"reason": "key"}, False),
+        ({"since": 1_000, "until": 1_001}, True),
+        ({"since": 1_001}, False),
+        ({"until": 1_000}, False),
+        ({"partition": 2, "first": 17, "last": 17}, True),
+        ({"partition": 1}, False),
+        ({"partition": 2, "first": 18}, False),
+        ({"partition": 2, "last": 16}, False),
+    ],
+    ids=str,
+)
+def test_a_selection_means_what_all_of_its_parts_mean(given: dict[str, object], expected: bool) -> None:
+    selection = Selection(**{"topic": "orders", **given})  # type: ignore[arg-type]
+
+    assert selection.includes(_letter()) is expected
+
+
+def test_a_record_without_a_time_is_before_none() -> None:
+    assert not Selection(topic="orders", until=5).includes(_letter(timestamp=-1))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, (None, None)), ("17", (17, 17)), ("17-29", (17, 29)), ("17-", (17, None)), ("-29", (None, 29))],
+)
+def test_offsets_are_one_or_a_range(text: str | None, expected: tuple[int | None, int | None]) -> None:
+    assert offsets_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-", "a", "1-2-3", "3-2", "²", "1.5"])
+def test_other_offsets_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--offsets"):
+        offsets_of(text)
+
+
+def test_a_time_may_say_where_it_is() -> None:
+    assert time_of("1970-01-01T00:00:01.500Z", "--since") == 1500
+    assert time_of("1970-01-01T01:00:01+01:00", "--since") == 1000
+
+
+@pytest.mark.parametrize(
+    ("data", "most", "expected"),
+    [
+        (b"plain \xc3\xa9", 100, "plain é"),
+        (b"\xff\x00a\\", 100, "\\xff\\x00a\\\\"),
+        ("a\x1b[31m\nb", 100, "a\\x1b[31m\\nb"),
+        (b"abcdef", 3, "abc … (3 more)"),
+        (b"ab\xc3\xa9", 3, "ab … (1 more)"),
+        (b"\xff\xff\xff\xff", 2, "\\xff\\xff … (2 more)"),
+        (b"", 5, ""),
+    ],
+)
+def test_bytes_of_strangers_are_readable_and_harmless(data: bytes | str, most: int, expected: str) -> None:
+    assert readable(data, most) == expected
+
+
+def test_a_letter_is_shown_whole() -> None:
+    letter = _letter(value=None, key=None, timestamp=10**18, headers=(("trace", None), ("t", b"\xff")))
+
+    assert list(lines("refused/0/5", letter, 100)) == [
+        "orders/2/17  time 1000000000000000000  refused by parse",
+        "  ValueError: no é",
+        "  letter refused/0/5, no key, no value (a tombstone)",
+        "  header trace: (null)",
+        "  header t: \\xff",
+    ]
+    told = as_json("refused/0/5", letter)
+    assert told["headers"] == [{"name": "trace", "value": None}, {"name": "t", "value_base64": "/w=="}]
+
+
+def test_counts_take_as_much_memory_for_a_million_reasons_as_for_a_thousand() -> None:
+    counts = Counts()
+
+    for number in range(1_500):
+        counts.add(_letter(error=f"E{number}", offset=number), Selection(topic="orders"))
+    counts.add(None, Selection(topic="orders"))
+
+    rows = list(counts.rows())
+    assert len(rows) == 1_001
+    assert (rows[0]["operator"], rows[0]["error"]) == OTHERS
+    assert (rows[0]["count"], rows[0]["first"], rows[0]["last"]) == (500, "orders/2/1000", "orders/2/1499")
+    assert (counts.total, counts.strangers) == (1_500, 1)
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "said"),
+    [
+        ((LETTERS, 'KafkaSource("b")'), (), "several sources of 'orders' have dead letters: say which, --source a | b"),
+        ((LETTERS, 'KafkaSource("b")'), ("--source", "c"), "no source 'c' with dead letters; with some: 'a', 'b'"),
+        (('"stop"', "ListSource([])"), (), "source 'b' or its dead letters are not in Kafka"),
+        (('"stop"', 'KafkaSource("b")'), ("--offsets", "3"), "give --partition too"),
+        (('"stop"', 'KafkaSource("b")'), ("--since", "now"), "--since 'now' is no time"),
+        (('"stop"', 'KafkaSource("b")'), ("--job", "orders"), "the pipeline's own name"),
+        (('"stop"', 'KafkaSource("b")'), ("--to", "refused", "-b", "localhost:1"), "is the topic of the dead letters"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_with_the_reason(
+    sources: tuple[str, str], options: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "")
+    file = tmp_path / "orders.py"
+    file.write_text(APP.format(a=sources[0], b=sources[1]))
+
+    result = CliRunner().invoke(app, ["dead-letters", "replay", str(file), *options])
+
+    assert isinstance(result.exception, ConfigError)
+    assert said in str(result.exception)
+
+
+def test_the_replays_file_says_how_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    with pytest.raises(KafkaEosError, match="kafka-eos dead-letters replay"):
+        Order.given()
