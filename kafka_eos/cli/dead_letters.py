@@ -15,7 +15,7 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.dead_letters.order import PIPELINE, Order
 from kafka_eos.dead_letters.places import Places, places
 from kafka_eos.dead_letters.reading import context, letters
-from kafka_eos.dead_letters.restored import check, restored
+from kafka_eos.dead_letters.restored import Way, restored
 from kafka_eos.dead_letters.selection import Selection, offsets_of, time_of
 from kafka_eos.dead_letters.shown import Counts, as_json, lines, readable
 from kafka_eos.errors import ConfigError
@@ -144,19 +144,18 @@ def replay(
 def _worth_it(at: Places, order: Order, settings: Settings) -> bool:
     """Is there a record to be put back? Says what would be, and where."""
     ctx = context(order.job, settings)
-    check(at, order.to, ctx)
+    way = Way(at, order.to, ctx)
     found, before, done = Counts(), restored(settings, order.job), 0
     for _, letter in letters(at.letters(), ctx):
         found.add(letter, order.selection)
-        done += letter is not None and order.selection.includes(letter) and letter.identity in before
+        if letter is not None and order.selection.includes(letter):
+            way.check(letter)
+            done += letter.identity in before
     _summary(at, found, 0)
     if found.total > done:
-        where = order.to or f"{at.reads.topic}, each to the partition that it was in"
-        say(f"to be put back into topic {where}: the records of {found.total - done:,} dead letters")
+        say(f"to be put back into topic {way.told}: the records of {found.total - done:,} dead letters")
     if done:
-        say(
-            f"put back before, by job {order.job}: the records of {done:,}; those that were refused again have new ones"
-        )
+        say(f"put back before, by job {order.job}: the records of {done:,}, and they are left out")
     elif not found.total:
         say("nothing to put back")
     return found.total > done

@@ -11,6 +11,8 @@ from typing import Any
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
+from kafka_eos.connectors.kafka.letters import Letter
+from kafka_eos.connectors.kafka.positions import partition_of
 from kafka_eos.dead_letters.order import OPERATOR
 from kafka_eos.dead_letters.places import Places
 from kafka_eos.errors import ConfigError
@@ -29,9 +31,24 @@ def restored(settings: Settings, job: str) -> Set[Any]:
     return {key for key, _ in snapshot.read(OPERATOR)} if OPERATOR in snapshot.operators() else frozenset()
 
 
-def check(at: Places, to: str | None, ctx: JobContext) -> None:
-    """ConfigError if the records cannot be written where they shall go, or would only be read as dead letters again."""
-    sink = at.restored(to)
-    if sink.topic == at.refused.topic:
-        raise ConfigError(f"--to {sink.topic} is the topic of the dead letters: what is put there is no dead letter")
-    sink.check(ctx)
+class Way:
+    """Where the records go. ConfigError if nobody can write there, or it is the topic of the dead letters itself."""
+
+    def __init__(self, at: Places, to: str | None, ctx: JobContext) -> None:
+        sink = at.restored(to)
+        if sink.topic == at.refused.topic:
+            raise ConfigError(
+                f"--to {sink.topic} is the topic of the dead letters: what is put there is no dead letter"
+            )
+        sink.check(ctx)
+        self._partitions = None if to else {partition_of(split) for split in at.reads.discover(ctx, None)}
+        self.told = to or f"{at.reads.topic}, each to the partition that it was in"
+        """The topic, for people."""
+
+    def check(self, letter: Letter) -> None:
+        """ConfigError if there is no place for its record."""
+        if self._partitions is not None and letter.partition not in self._partitions:
+            raise ConfigError(
+                f"the record of {letter.where} was in a partition that topic {letter.topic} does not have any more: "
+                "was the topic made anew? Leave it out (--partition, --until), or write to another topic (--to)"
+            )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -32,7 +33,8 @@ def test_what_was_refused_is_put_back_once_whatever_is_killed(new_job: NewJob, k
     before = read(job.bootstrap, job.input)
     letters = _letters(job)
     by_map = [letter for letter in letters if letter.operator == "checked"]
-    _add_a_second_letter_and_a_stranger(job, by_map[0])
+    _add_letter(job, by_map[0])
+    _add_a_stranger(job)
     assert 0 < len(by_map) < len(letters)
 
     _said, first = _replay(job, ";".join(kills), "--operator", "checked")
@@ -69,6 +71,8 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     text = _call(job, "show", *place)
     dry = _call(job, "replay", "--dry-run", *place)
     nowhere = _call(job, "replay", "--to", f"{job.input}-not-there", code=2)
+    _add_letter(job, msgspec.structs.replace(one, partition=99))
+    no_place = _call(job, "replay", code=2)
 
     assert {(row["operator"], row["error"]): row["count"] for row in counted} == Counter(
         (letter.operator, letter.error) for letter in letters
@@ -82,6 +86,7 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     assert "the records of 1 dead letters" in dry
     assert not (job.checkpoints / f"{job.name}-replay-payments").exists(), "a dry run leaves nothing"
     assert f"{job.input}-not-there" in nowhere
+    assert "was in a partition that topic" in no_place
 
 
 def _refusing_job(new_job: NewJob) -> Job:
@@ -103,12 +108,17 @@ def _opened(message: Any) -> Letter | None:
     return Letter.opened(Record(message.key(), message.value(), headers, message.timestamp()[1]))
 
 
-def _add_a_second_letter_and_a_stranger(job: Job, letter: Letter) -> None:
-    """As of a record that two operators have refused; and a record that somebody else has written there."""
+def _add_letter(job: Job, letter: Letter) -> None:
+    """As another operator that refuses the record would write it."""
     fields = "topic", "partition", "offset", "timestamp", "operator", "error", "message"
     why = [(f"dead_letter.{name}", str(getattr(letter, name)).encode()) for name in fields]
     producer = Producer({"bootstrap.servers": job.bootstrap})
     producer.produce(job.environment["TEST_LETTERS"], letter.value, key=letter.key, headers=[*letter.headers, *why])
+    assert producer.flush(PATIENCE) == 0
+
+
+def _add_a_stranger(job: Job) -> None:
+    producer = Producer({"bootstrap.servers": job.bootstrap})
     producer.produce(job.environment["TEST_LETTERS"], b"no letter")
     assert producer.flush(PATIENCE) == 0
 
