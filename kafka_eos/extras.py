@@ -23,6 +23,7 @@ MODULES: Final = {
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg", "pyarrow"),
     "ui": ("starlette", "uvicorn"),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 
 

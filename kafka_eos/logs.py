@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -26,6 +28,10 @@ EVENT_FIELD: Final = "kafka_eos_event"
 """An attribute of a record: the name and the facts of what happened to the job."""
 _WHO_FIELD: Final = "kafka_eos"
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+QUIET_SECONDS: Final = 30.0
+_MOST_KINDS: Final = 1000
+"""Of lines that are remembered."""
+_NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _KNOWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime", EVENT_FIELD, _WHO_FIELD}
 
 
@@ -141,3 +147,43 @@ class _Json(logging.Formatter):
             line["exception"] = "".join(traceback.format_exception(record.exc_info[1]))
         extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}
         return json.dumps({**line, **({"extra": extra} if extra else {})}, default=str, ensure_ascii=False)
+
+
+@dataclass
+class _Kind:
+    """Lines that differ in numbers alone: when one was let through, and how many were not since."""
+
+    at: float
+    kept_back: int = 0
+
+
+class Seldom(logging.Filter):
+    """Lets the first line of a kind through, and one after ``quiet`` seconds that counts those in between.
+
+    ``read`` tells of a text what it is about, which is no part of its kind, and what it says.
+    """
+
+    def __init__(
+        self,
+        quiet: float = QUIET_SECONDS,
+        read: Callable[[str], tuple[str, str]] = lambda text: ("", text),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._quiet, self._read, self._clock, self._lock = quiet, read, clock, threading.Lock()
+        self._kinds: dict[str, _Kind] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        about, said = self._read(record.getMessage())
+        now = self._clock()
+        with self._lock:
+            kind = self._kinds.get(key := _NUMBER.sub("#", said))
+            if kind is not None and now - kind.at < self._quiet:
+                kind.kept_back += 1
+                return False
+            if kind is None and len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[key] = _Kind(now)
+        again = f" ({kind.kept_back} more in the last {now - kind.at:.0f} s)" if kind and kind.kept_back else ""
+        record.msg, record.args = f"{about}{said}{again}", ()
+        return True

@@ -230,6 +230,9 @@ class Settings(BaseModel):
     http_ready_within: Duration = 60.0
     """A job of which an epoch is under way for longer is not ready."""
 
+    otel: bool = False
+    """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` in the environment says where."""
+
     standby: bool = False
     """Lead the job, or wait while another supervisor with this setting leads it: docs/high-availability.md."""
     standby_lease: Duration = Field(15.0, ge=0.5)

@@ -54,7 +54,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "state": "errors ids interfaces records calls failpoints schemas protocol checkpoints",
     "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
+    "connectors": "logs errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
     # What runs a plan
     "table_reader": "ids interfaces records protocol",
@@ -72,7 +72,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
-    "metrics": "errors records",
+    "metrics": "logs errors records",
     "ui": "errors interfaces checkpoints coordinator metrics",
     "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
     "stacks ui",

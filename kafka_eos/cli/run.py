@@ -48,6 +48,12 @@ def run(
     http: Annotated[
         str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
     ] = None,
+    otel: Annotated[
+        bool | None,
+        typer.Option(
+            "--otel", help="Send metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`."
+        ),
+    ] = None,
     log_format: Annotated[
         str | None, typer.Option(help="`text` for people, or `json`: one object a line, on standard error.")
     ] = None,
@@ -86,6 +92,7 @@ def run(
         take_over=take_over,
         standby=standby,
         http=http,
+        otel=otel,
         log_format=log_format,
         log_level=log_level,
     )

@@ -10,7 +10,7 @@ from kafka_eos import __version__, logs, stacks
 from kafka_eos.app import Program
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
-from kafka_eos.extras import has_extra
+from kafka_eos.extras import expect_extra, has_extra
 from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.metrics.observed import Observed
@@ -56,9 +56,9 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     if brokers := _brokers(plan, settings):
         say(f"asking Kafka at {', '.join(brokers)} …")
     with ExitStack() as around:
-        observed = _served(plan, settings, around)
+        watching = _watching(plan, settings, around)
         view = EventLog() if logs.as_json() else around.enter_context(LiveView(plan.name))
-        observers = (view, *observed)
+        observers = (view, *watching)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     if view.stood_down is not None:
         say(view.stood_down)
@@ -68,25 +68,41 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)
 
 
-def _served(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
-    """What hears the job for its address, if it is to have one, which is served until the end."""
-    if settings.http_at is None:
+def _watching(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
+    """What hears the job for those who watch it from elsewhere, until the end."""
+    if settings.http_at is None and not settings.otel:
         return ()
+    observed = Observed(plan.name, __version__)
+    if settings.http_at is not None:
+        _serve(observed, settings.http_at, plan, settings, around)
+    return (observed, *(_export(observed, plan, around) if settings.otel else ()))
+
+
+def _export(observed: Observed, plan: Plan, around: ExitStack) -> tuple[Observer, ...]:
+    expect_extra("otel", "otel")
+    from kafka_eos.metrics.otel import exporting
+
+    export = around.enter_context(exporting(observed, plan.name, __version__))
+    say(f"OpenTelemetry: {', '.join(export.places) or 'OTEL_… variables say that nothing is sent'}")
+    return export.observers
+
+
+def _serve(observed: Observed, address: tuple[str, int], plan: Plan, settings: Settings, around: ExitStack) -> None:
+    """At its address, until the end."""
     from kafka_eos.metrics.server import Answers, serving  # whoever asks for none waits for none
 
-    observed, directory = Observed(plan.name, __version__), settings.job_dir(plan.name)
+    directory = settings.job_dir(plan.name)
     answers = Answers(observed, settings.http_ready_within, lambda: read_status(directory))
     if has_extra("ui"):
         from kafka_eos.ui import server
         from kafka_eos.ui.pages import Pages, answered
 
         pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
-        url = around.enter_context(server.serving(settings.http_at, pages, what, answered(answers)))
+        url = around.enter_context(server.serving(address, pages, what, answered(answers)))
         say(f"dashboard at {url}/, metrics at {url}/metrics")
     else:
-        url = around.enter_context(serving(settings.http_at, answers))
+        url = around.enter_context(serving(address, answers))
         say(f"metrics at {url}/metrics (a dashboard as well: pip install 'kafka-eos[ui]')")
-    return (observed,)
 
 
 def late(rows: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""The address of a job while it is killed: it goes on answering, and its numbers are those of the run."""
+"""A job that is watched while it is killed: its address goes on answering, and its numbers are those of the run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -13,9 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.harness import Job, read
 from tests.chaos.running import Running, running, signal_worker
+from tests.otlp_receiver import Receiver, Span, receiving
 
 NewJob = Callable[..., Job]
 ROWS, PAID = 1500, 1350
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 def ask(url: str, path: str) -> tuple[int, str]:
@@ -37,9 +40,42 @@ def address(run: Running) -> str:
     return found[1]
 
 
+def watched(job: Job, receiver: Receiver) -> Job:
+    return replace(job, environment={**job.environment, **receiver.environment})
+
+
+def check_figures(scraped: dict[tuple[str, ...], float], exported: dict[tuple[str, ...], float]) -> None:
+    """What was sent last, at the job's end, is what was scraped before, or came later."""
+    histograms = re.compile(r"_(bucket|sum|created)$")
+    assert {key for key in scraped if not histograms.search(key[0])} == exported.keys()
+    for key, value in exported.items():
+        counts = key[0].endswith(("_total", "_count"))
+        assert value >= scraped[key] if counts else True, key
+    assert exported["kafka_eos_running",] == 0
+    assert exported["kafka_eos_restarts_total", "worker"] == 1
+
+
+def check_traces(traces: list[Span], job: str) -> None:
+    """Each epoch once, those of the attempt that was killed as well."""
+    assert {trace.attributes["kafka_eos.job"] for trace in traces} == {job}
+    whole = [trace for trace in traces if trace.error is None and "recover" not in trace.parts]
+    epochs = [trace.attributes["kafka_eos.epoch"] for trace in whole]
+    assert len(epochs) == len(set(epochs)) > 1
+    assert len({trace.attributes["kafka_eos.term"] for trace in whole}) == 2
+    for trace in whole:
+        (trigger,), (decide,) = trace.parts["trigger"], trace.parts["decide"]
+        assert len(trace.parts["align"]) == len(trace.parts["snapshot"]) == 2, "of both workers"
+        assert trace.began == trigger.began <= decide.began <= decide.ended <= trace.ended
+    committed = [part for trace in whole for part in trace.parts.get("commit", [])]
+    prepared = [part for trace in whole for part in trace.parts.get("prepare", [])]
+    assert {part.attributes["kafka_eos.sink"] for part in committed} == {"to-kafka", "to-files"}
+    assert {part.attributes["kafka_eos.operator"] for part in prepared} == {"to-kafka", "to-files"}
+
+
 def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
+    """By Prometheus, and by a collector of OpenTelemetry, which gets the same."""
     job = new_job(ROWS, "straight.py", KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0.002)
-    with running(job, "", "--http", "127.0.0.1:0") as run:
+    with receiving() as receiver, running(watched(job, receiver), "", "--http", "127.0.0.1:0", "--otel") as run:
         url = address(run)
         run.until(lambda: ask(url, "/readyz")[0] == 200, "become ready")
         run.until_committed()
@@ -54,7 +90,11 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
         status = json.loads(ask(url, "/api/status")[1])
         committed = sum(sum(event["records"].values()) for event in run.events("committed"))
         run.drain()
+        exported, traces = receiver.metrics, receiver.traces
 
+    assert f"OpenTelemetry: metrics to {receiver.environment[ENDPOINT]}, traces to" in run.log
+    check_figures(after, exported)
+    check_traces(traces, job.name)
     assert committed == 2 * PAID == 2 * len(read(job.bootstrap, job.output))
     ends = {f"{job.input}/{partition}" for partition in range(3)}
     positions = {key[2]: n for key, n in after.items() if key[0] == "kafka_eos_read_position"}

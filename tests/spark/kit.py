@@ -18,6 +18,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from kafka_eos.app import load
+from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded.run import run as run_embedded
 from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan
@@ -124,6 +125,7 @@ class Job:
     app: Path
     topics: dict[str, str]
     events: list[Event] = field(default_factory=list)
+    watched_by: Observer | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -149,6 +151,8 @@ class Job:
 
     def observe(self, event: str, facts: Mapping[str, object]) -> None:
         self.events.append((event, facts))
+        if self.watched_by is not None:
+            self.watched_by(event, facts)
 
     def count(self, event: str) -> int:
         return sum(name == event for name, _ in self.events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
 from kafka_eos.ids import AppRef
+from kafka_eos.metrics.epochs import Epochs, EpochTrace
 from kafka_eos.spark import SparkEngine
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
@@ -95,6 +97,9 @@ def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spa
     job = new_job(APP.replace("FAULT", "pass"), input=3, output=2)
     feed(job, "input", map(payment, range(200)))
 
+    traces: list[EpochTrace] = []
+    job.watched_by = Epochs(traces.append, time.time)
+
     job.on_spark(spark, max_records_per_epoch=50)
 
     decided, committed = ([event["epoch"] for event in history(job, kind)] for kind in ("decided", "committed"))
@@ -102,6 +107,13 @@ def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spa
     assert job.count("restarting") == 0
     assert aborted(job) == "[]", "an epoch that ran was taken for what is left open"
     check(job, 200)
+    assert [trace.epoch for trace in traces] == decided
+    for trace in traces:
+        parts = {part.name: part for part in trace.parts}
+        assert parts.keys() >= {"trigger", "open", "work", "upload", "prepare", "decide", "commit"}
+        assert trace.began == parts["trigger"].began <= parts["prepare"].ended <= parts["decide"].ended <= trace.ended
+    first, second = traces[:2]
+    assert second.began < first.ended, "they did not run at the same time"
 
 
 @pytest.mark.campaign

@@ -16,6 +16,7 @@ from kafka_eos.checkpoints.savepoints import newest_committed
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.history import read
 from tests.contract import s3_server
+from tests.otlp_receiver import receiving
 from tests.spark.cluster import cluster, environment
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
@@ -84,12 +85,15 @@ def test_a_driver_that_is_killed_at_each_step_of_the_protocol(new_job: NewJob) -
 def test_a_stop_finishes_the_epoch_at_hand(new_job: NewJob) -> None:
     job = new_job(TOTALS, input=2, output=1)
     feed(job, "input", map(payment, range(100)))
-    run = Run(job, "local[2,3]", "--checkpoint-interval", "100ms")
+    with receiving() as receiver:
+        run = Run(job, "local[2,3]", "--checkpoint-interval", "100ms", "--otel", **receiver.environment)
 
-    run.until("committed")
-    run.send(signal.SIGTERM)
+        run.until("committed")
+        run.send(signal.SIGTERM)
 
-    assert run.ended() == 0, run.tail()
+        assert run.ended() == 0, run.tail()
+        assert receiver.metrics["kafka_eos_committed_records_total", "to-kafka"] == len(job.values("output"))
+        assert {trace.error for trace in receiver.traces} == {None}
     same(rows(job.values("output")), totals(map(payment, range(100))))
     assert job.left_open() == []
 

@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from kafka_eos import ConfigError, logs
-from kafka_eos.connectors.kafka.client_log import LOGGER, QUIET_SECONDS, SPOKEN, Seldom
+from kafka_eos.connectors.kafka.client_log import LOGGER, SPOKEN, read
+from kafka_eos.logs import QUIET_SECONDS, Seldom
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.logged import PROGRESS_SECONDS, EventLog
 from tests.waiting import eventually
@@ -95,7 +96,7 @@ def test_what_is_no_level_is_refused(given: object) -> None:
 
 def test_the_same_again_is_counted() -> None:
     now = [0.0]
-    seldom = Seldom(lambda: now[0])
+    seldom = Seldom(read=read, clock=lambda: now[0])
     text = "FAIL [rdkafka#producer-{}] [thrd:a:1/bootstrap]: a:1: Connect failed: refused (after {}ms)"
     through: list[str] = []
     for second in range(int(QUIET_SECONDS) + 1):
@@ -116,7 +117,7 @@ def test_the_same_again_is_counted() -> None:
 def test_a_client_that_reaches_nobody_says_so_once_through_logging(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LOGGER, "filters", [Seldom()])
+    monkeypatch.setattr(LOGGER, "filters", [Seldom(read=read)])
     refused: list[int] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "reconnect.backoff.ms": 1,

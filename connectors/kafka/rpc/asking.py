@@ -12,7 +12,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from kafka_eos.connectors.kafka.client_log import Seldom
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place, not_allowed
 from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
 from kafka_eos.connectors.kafka.rpc.connection import Refused
@@ -20,6 +19,7 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.logs import Seldom
 
 A = TypeVar("A")
 

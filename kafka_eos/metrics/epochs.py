@@ -1,0 +1,118 @@
+"""An epoch as a trace: what it was made of, and when each part was, put together from the events of a job.
+
+Pure but for the clock that its maker hands in. Rule: an epoch is told once, when it is committed, given up, or lost
+with its attempt. One that is decided outlives its attempt: recovery commits it, or revokes it. Times are seconds since
+the Unix epoch, and those of workers are by the clocks of their machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``attributes``: whose part it is, by the names that metrics have."""
+
+    name: str
+    began: float
+    ended: float
+    attributes: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTrace:
+    """``term``: of the attempt that began it. ``failed``: why it was not committed, in words; None if it was."""
+
+    epoch: int
+    term: int
+    began: float
+    ended: float
+    parts: tuple[Part, ...]
+    records: int = 0
+    failed: str | None = None
+
+
+@dataclass(slots=True)
+class _Epoch:
+    term: int
+    began: float
+    spans: list[Mapping[str, Any]] = field(default_factory=list)
+    decided: float | None = None
+    records: int = 0
+    lost: tuple[float, str] | None = None
+    """When its attempt ended, and why."""
+
+
+class Epochs:
+    """An observer, for one thread. ``tell`` hears of each epoch that is over; ``wall`` is the calendar's clock."""
+
+    def __init__(self, tell: Callable[[EpochTrace], None], wall: Callable[[], float]) -> None:
+        self._tell, self._wall = tell, wall
+        self._term = 0
+        self._open: dict[int, _Epoch] = {}
+
+    def __call__(self, event: str, facts: Mapping[str, Any]) -> None:
+        epoch = self._open.get(facts.get("epoch", -1))
+        match event:
+            case "running":
+                self._term = facts["term"]
+                self._recovered(facts["base"])
+            case "triggered":
+                self._open[facts["epoch"]] = _Epoch(self._term, self._wall())
+            case "phases" if epoch is not None:
+                epoch.spans.extend(facts["spans"])
+            case "decided" if epoch is not None:
+                epoch.decided, epoch.records = self._wall(), sum(facts["records_by_sink"].values())
+            case "given-up":
+                self._over(facts["epoch"], failed="given up: its output is in the next one")
+            case "committed":
+                self._over(facts["epoch"], _commits(facts["commits"]))
+            case "restarting":
+                self._lost(f"{facts['what']}: {facts['reason']}")
+            case "failed":
+                self._lost(f"{facts['error']}: {facts['reason']}")
+                self._all_over()
+
+    def _lost(self, why: str) -> None:
+        """The attempt is over, and with it what it had not decided."""
+        for number, epoch in list(self._open.items()):
+            if epoch.decided is None:
+                self._over(number, failed=why)
+            elif epoch.lost is None:
+                epoch.lost = self._wall(), why
+
+    def _recovered(self, base: int) -> None:
+        """The job goes on behind epoch ``base``: what was decided up to there is committed."""
+        for number, epoch in list(self._open.items()):
+            if epoch.lost is not None and number <= base:
+                self._over(number, [Part("recover", epoch.lost[0], self._wall())])
+        self._all_over()
+
+    def _all_over(self) -> None:
+        for number, epoch in list(self._open.items()):
+            self._over(number, failed="" if epoch.lost is None else epoch.lost[1])
+
+    def _over(self, number: int, more: list[Part] | None = None, *, failed: str | None = None) -> None:
+        epoch = self._open.pop(number, None)
+        if epoch is not None:
+            parts = (*_parts(epoch), *(more or ()))
+            self._tell(EpochTrace(number, epoch.term, epoch.began, self._wall(), parts, epoch.records, failed))
+
+
+def _commits(commits: Mapping[str, tuple[float, float]]) -> list[Part]:
+    return [Part("commit", began, ended, {"sink": sink}) for sink, (began, ended) in commits.items()]
+
+
+def _parts(epoch: _Epoch) -> Iterator[Part]:
+    """``trigger``: until the first worker began. ``decide``: from the last answer to the manifest."""
+    if epoch.spans:
+        yield Part("trigger", epoch.began, max(epoch.began, min(span["began"] for span in epoch.spans)))
+    for span in epoch.spans:
+        operator = {"operator": span["operator"]} if span["operator"] else {}
+        yield Part(span["phase"], span["began"], span["ended"], {"worker": span["worker"], **operator})
+    if epoch.decided is not None:
+        answered = max((span["ended"] for span in epoch.spans), default=epoch.began)
+        yield Part("decide", min(answered, epoch.decided), epoch.decided)

@@ -1,0 +1,64 @@
+"""The standard variables ``OTEL_*`` as far as they are read here; the SDK reads the others by itself.
+
+Rule: what this exporter cannot do, and what the SDK would find out only when it sends, is refused before the job
+starts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from urllib.parse import urlsplit
+
+from kafka_eos.errors import ConfigError
+
+_LOCAL: Final = "http://localhost:4318"
+
+
+def wants(signal: str) -> bool:
+    """Is this signal to be sent? ``signal``: METRICS or TRACES. ConfigError if it is to be sent in another way."""
+    if _of("OTEL_SDK_DISABLED").lower() == "true":
+        return False
+    kind = _of(f"OTEL_{signal}_EXPORTER") or "otlp"
+    if kind not in ("otlp", "none"):
+        raise ConfigError(f"OTEL_{signal}_EXPORTER={kind}: kafka-eos sends by otlp. Set it to otlp, or to none")
+    name, protocol = _first(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    if kind == "otlp" and protocol not in ("", "http/protobuf"):
+        raise ConfigError(f"{name}={protocol}: kafka-eos sends http/protobuf, which collectors take at port 4318")
+    return kind == "otlp"
+
+
+def host_of(signal: str) -> str:
+    """Scheme, host and port that this signal goes to. ConfigError if the address is none."""
+    name, address = _first(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    try:
+        parts = urlsplit(address or _LOCAL)
+        port = parts.port
+    except ValueError:
+        raise ConfigError(_no_address(name)) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(_no_address(name))
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if port is None else f":{port}")
+
+
+def interval() -> float:
+    """Seconds between two exports of metrics."""
+    text = _of("OTEL_METRIC_EXPORT_INTERVAL") or "60000"
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL={text}: give milliseconds, such as 10000")
+    return int(text) / 1000
+
+
+def _no_address(name: str) -> str:
+    """Without the value: there may be a password in it."""
+    return f"{name} is no address: write it as http://HOST:4318"
+
+
+def _first(*names: str) -> tuple[str, str]:
+    """The first of these variables that is set, and its value; the last one, empty, if none is."""
+    return next(((name, told) for name in names if (told := _of(name))), (names[-1], ""))
+
+
+def _of(name: str) -> str:
+    return os.environ.get(name, "").strip()
