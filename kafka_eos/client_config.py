@@ -1,6 +1,6 @@
 """The settings of a Kafka client as people write them: a mapping, JSON text, or a file; each value in it or in a file.
 
-Rule: no error shows a value. It may be a secret.
+Rule: no error shows a value. It may be a secret. A value that stands in a file stays there (``secrets.filled``).
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from kafka_eos.secrets import MaskedConfig
-
-FROM_FILE = ".from_file"
-"""What follows a name whose value stands in a file, so that it can be another file, of other rights, than the rest."""
+from kafka_eos.secrets import FROM_FILE, MaskedConfig, text_of
 
 
 def client_config(value: object) -> object:
     """Read the settings of a client: a mapping, JSON text of one, or ``@FILE`` with a line ``name=value`` for each.
 
     A mapping in a mapping adds to the name: ``{"sasl": {"username": "ada"}}`` is ``sasl.username``. The value of
-    ``sasl.password.from_file`` is the path of the file that has ``sasl.password``. ValueError without any value in it.
+    ``sasl.password.from_file`` is the path of the file that has ``sasl.password``, and becomes an absolute one: other
+    processes of the job may work elsewhere. ValueError without any value in it.
     """
     found = _parsed(value) if isinstance(value, str) else value
     if not isinstance(found, Mapping):
@@ -32,7 +30,7 @@ def client_config(value: object) -> object:
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)
         raise ValueError(f"{twice} is given twice")
-    return {name.removesuffix(FROM_FILE): _content(text) if name.endswith(FROM_FILE) else text for name, text in pairs}
+    return {name: _absolute(value) if name.endswith(FROM_FILE) else value for name, value in pairs}
 
 
 KafkaConfig = Annotated[
@@ -55,7 +53,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    lines = [line.strip() for line in _text(path).splitlines()]
+    lines = [line.strip() for line in text_of(path).splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     if any(not equals for _, equals, _ in pairs):
         raise ValueError(f"{path} has a line that is not name=value")
@@ -71,19 +69,7 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _content(path: object) -> str:
-    """A file's text without the end of its line: editors and ``echo`` write one, and no secret has one."""
+def _absolute(path: object) -> str:
     if not isinstance(path, str | Path):
         raise ValueError(f"what {FROM_FILE} names is no path of a file")
-    found = _text(Path(path)).rstrip("\r\n")
-    if not found:
-        raise ValueError(f"{path} is empty")
-    return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ValueError(f"{path} cannot be read: {why}") from None
+    return str(Path(path).absolute())

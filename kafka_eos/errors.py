@@ -4,6 +4,7 @@
     ├── UserError              the user changes something, then starts again
     │   ├── PlanError            the pipeline cannot be built as written
     │   ├── ConfigError          a setting, a broker option or the environment is wrong
+    │   │   └── LoginRefused       who was let in before is refused now: passwords and certificates are renewed
     │   ├── PoisonRecord         one record cannot be processed
     │   ├── TooManyDeadLetters   more records are refused than the job may send aside
     │   ├── InputLost            records that the job still needed are gone from the source
@@ -38,6 +39,14 @@ class PlanError(UserError):
 
 class ConfigError(UserError):
     """A setting, a broker option or the environment is wrong. The message says what to set."""
+
+
+class LoginRefused(ConfigError):
+    """A system does not let this job in, with a password, token or certificate that may be renewed meanwhile.
+
+    At a start it is like any ConfigError. A job that has been let in goes back to its last decided epoch and tries
+    again, as after EnvironmentFailed.
+    """
 
 
 class PoisonRecord(UserError):

@@ -1,14 +1,18 @@
-"""Settings of a client that hold secrets, and how they are shown.
+"""Settings of a client that hold secrets: how they are shown, and those that stand in files of their own.
 
-Rule: a value whose name sounds like a secret is never shown, whoever prints the settings.
+Rule: a value whose name sounds like a secret is never shown, whoever prints the settings. What stands in a file is read
+when it is used, never kept: it may be another one by then.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+FROM_FILE = ".from_file"
+"""What follows a name whose value stands in a file, so that it can be another file, of other rights, than the rest."""
 MASK = "********"
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
@@ -18,11 +22,40 @@ _LOGIN = re.compile(r"://[^/@,\s]*@")
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, str]:
-    """The settings for people: secrets and callbacks hidden."""
+    """The settings for people: secrets and callbacks hidden, but not the files that have them."""
+    return {key: MASK if _hidden(key, value) else without_login(str(value)) for key, value in config.items()}
+
+
+def _hidden(key: str, value: object) -> bool:
+    return not key.endswith(FROM_FILE) and (callable(value) or _SECRET.search(key) is not None)
+
+
+def filled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what their files hold at this moment; ``name.from_file`` becomes ``name``.
+
+    ValueError, which shows no value, if a file cannot be read or is empty.
+    """
     return {
-        key: MASK if _SECRET.search(key) or callable(value) else without_login(str(value))
-        for key, value in config.items()
+        name.removesuffix(FROM_FILE): _content(value) if name.endswith(FROM_FILE) else value
+        for name, value in config.items()
     }
+
+
+def _content(path: object) -> str:
+    """A file's text without the end of its line: editors and ``echo`` write one, and no secret has one."""
+    found = text_of(Path(str(path))).rstrip("\r\n")
+    if not found:
+        raise ValueError(f"{path} is empty")
+    return found
+
+
+def text_of(path: Path) -> str:
+    """ValueError if it cannot be read as text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"{path} cannot be read: {why}") from None
 
 
 def without_login(text: str) -> str:

@@ -37,6 +37,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Json
 from kafka_eos.logs import LogFormat, levels
+from kafka_eos.secrets import filled
 
 Origin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
 
@@ -305,7 +306,17 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise ConfigError(_explain(error, origins, file)) from None
         settings._origins = origins
+        settings._expect_secrets(file)
         return settings
+
+    def _expect_secrets(self, file: ConfigFile) -> None:
+        """Files are read again by each client; here only to tell of one that is missing before anything starts."""
+        try:
+            filled(self.kafka_config or {})
+        except ValueError as error:
+            origin = self.origin_of("kafka_config")
+            place = file.place("kafka_config") if origin == "file" else origin
+            raise ConfigError(f"setting kafka_config (from {place}): {error}") from None
 
     def origin_of(self, name: str) -> Origin:
         """Where the value of a setting came from."""

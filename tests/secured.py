@@ -7,8 +7,8 @@
     MUTUAL     TLS that asks the client for a certificate
     EXPIRED    TLS with a certificate of the broker that ended yesterday
 
-Rule: whoever has no rights of its own may do nothing (StandardAuthorizer), but for ``app``, the client of the
-certificates, and who comes in without a name: they may do everything.
+Rule: whoever has no rights of its own may do nothing (StandardAuthorizer), but for ``app``, ``renewed``, the client of
+the certificates, and who comes in without a name: they may do everything.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from tests.waiting import PATIENCE
 PASSWORD = "canary=8d21,c4"
 LIMITED = "limited"
 """A user without any right at first; its password is ``PASSWORD`` too."""
+RENEWED = "renewed"
+"""A user whose password for SCRAM a test changes."""
 SESSION_MS = 3_000
 _MODULES = "org.apache.kafka.common.security"
 _PROTOCOLS = {
@@ -63,10 +65,10 @@ class Secured:
         return self.addresses["OPEN"]
 
     def config(self, listener: str, **more: Any) -> dict[str, Any]:
-        """librdkafka's settings of a client of that listener; ``more`` with ``_`` for the dots of a name."""
+        """librdkafka's settings of a client of that listener; ``more`` with ``_`` for dots, or with dots."""
         protocol = _PROTOCOLS[listener]
         trusted = {"ssl.ca.location": str(self.authority)} if protocol.endswith("SSL") else {}
-        named = {name.replace("_", "."): value for name, value in more.items()}
+        named = {n if "." in n else n.replace("_", "."): value for n, value in more.items()}
         return {"security.protocol": protocol, **trusted, **named}
 
     def password(self, user: str, password: str, *mechanisms: ScramMechanism) -> None:
@@ -116,7 +118,7 @@ def _overrides(
         "listener.name.expired.ssl.keystore.type": "PEM",
         "listener.name.expired.ssl.keystore.location": str(expired.both),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:app;User:CN=client",
+        "super.users": f"User:ANONYMOUS;User:app;User:{RENEWED};User:CN=client",
         **{
             f"listener.name.{name}.{mechanism}.sasl.jaas.config": login
             for name in ("sasl", "both")

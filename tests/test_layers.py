@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "client_config": "secrets",
     "config_file": "errors",
     "logs": "",
-    "settings": "errors ids interfaces addresses client_config config_file cores logs",
+    "settings": "errors ids interfaces addresses client_config config_file cores logs secrets",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
     "protocol": "errors ids interfaces records",
@@ -81,7 +81,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
-    "operators exchange connectors coordinator app collector spark devbroker",
+    "operators exchange connectors coordinator app collector spark devbroker secrets",
     "dead_letters": "errors ids interfaces records settings plan checkpoints state connectors app dsl",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "

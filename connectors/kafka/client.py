@@ -26,7 +26,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import (
+    ConfigError,
+    Fatal,
+    InputLost,
+    KafkaEosError,
+    LoginRefused,
+    RestartFromCheckpoint,
+    Retryable,
+)
 
 __all__ = [
     "EOF",
@@ -48,6 +56,7 @@ __all__ = [
     "error_name",
     "kafka_errors",
     "mapped",
+    "not_let_in",
     "purged",
     "too_large",
     "undelivered",
@@ -77,6 +86,8 @@ _REFUSED: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_NOT_LET_IN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
+"""Of ``_REFUSED``: passwords, tokens and certificates, which are renewed."""
 _GONE: Final = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
@@ -149,10 +160,19 @@ def mapped(error: KafkaError, what: str, explain: Explain = _unexplained) -> Kaf
     """The error of ours for a librdkafka error while writing or transacting."""
     text = f"{what}: {error.str()}"
     if error.code() in _REFUSED:
-        return ConfigError(_with(text, explain(error.code())))
+        return _refused(error, _with(text, explain(error.code())))
     if error.retriable() and not error.fatal():
         return Retryable(text)
     return RestartFromCheckpoint(text)
+
+
+def not_let_in(error: KafkaError) -> bool:
+    """Is it about who the client is, or about TLS? With the secrets of a later moment it may be let in."""
+    return error.code() in _NOT_LET_IN
+
+
+def _refused(error: KafkaError, text: str) -> ConfigError:
+    return LoginRefused(text) if not_let_in(error) else ConfigError(text)
 
 
 def _with(text: str, explained: str) -> str:
@@ -173,7 +193,7 @@ def consumed(error: KafkaError, what: str, explain: Explain = _unexplained) -> K
             "lengthen retention, or start the job anew from a position that exists."
         )
     if error.code() in _REFUSED:
-        return ConfigError(_with(text, explain(error.code())))
+        return _refused(error, _with(text, explain(error.code())))
     if error.code() in _TOO_LARGE:
         return ConfigError(
             f"{text}. A record is larger than this consumer takes: raise receive.message.max.bytes (and "

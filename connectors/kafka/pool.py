@@ -31,13 +31,14 @@ from kafka_eos.connectors.kafka.client import (
     Message,
     Producer,
     kafka_errors,
+    not_let_in,
     purged,
     undelivered,
     until_done,
 )
 from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, writes
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
 
 SPARE: Final = 1
 """Producers kept warm beyond the one in use, at first."""
@@ -67,6 +68,8 @@ class _Told:
     def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
+        self.refused = ""
+        """Why a broker does not let this client in, if one has not."""
         self.purged = False
         self._brokers = BrokerWatch()
         self._told = 0
@@ -93,6 +96,8 @@ class _Told:
     def error(self, error: KafkaError) -> None:
         if error.fatal():
             self._fail(error.str())
+        elif not_let_in(error):
+            self.refused = error.str()
 
     def _fail(self, reason: str) -> None:
         if len(self.failures) < 5 and reason not in self.failures:
@@ -137,6 +142,11 @@ class Warm:
         needed = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, self.transactional_id), *rights)
         return lambda code: lacking(self._where, needed, code)
 
+    def expect_welcome(self) -> None:
+        """LoginRefused if a broker does not let this client in: it has the secrets of when it was made."""
+        if self._told.refused:
+            raise LoginRefused(f"{self.transactional_id}: {self._told.refused}")
+
     def expect_unrefused(self, topics: Collection[str]) -> None:
         """ConfigError if records were thrown away because the user may not write to one of these topics.
 
@@ -150,7 +160,7 @@ class Warm:
 
     def init(self, seconds: float) -> None:
         """Get a producer id and epoch, fencing whoever had this id before. RestartFromCheckpoint if it cannot."""
-        until_done(self.producer.init_transactions, seconds, "init_transactions", explain=self.needing())
+        until_done(self.producer.init_transactions, seconds, "init_transactions", self.expect_welcome, self.needing())
         deadline = time.monotonic() + seconds
         while self.producer_id < 0:
             self.producer.poll(_STATISTICS_MS / 1000)
@@ -180,11 +190,13 @@ class WarmPool:
         self,
         name: Callable[[int], str],
         slots: Callable[[], int],
-        config: Mapping[str, Any],
+        config: Callable[[], Mapping[str, Any]],
         patience: float = _INIT_SECONDS,
         most: int = MAX_SLOTS,
     ) -> None:
-        """``patience``: seconds after which a producer that has not come up is started anew; ``most``: slots."""
+        """``config``: of a producer that is made now, with the secrets of now.
+
+        ``patience``: seconds after which a producer that has not come up is started anew; ``most``: slots."""
         self._most = most
         self._name, self._new_slot, self._config, self._patience = name, slots, config, patience
         self._ready: queue.Queue[Warm | KafkaEosError] = queue.Queue()
@@ -281,11 +293,12 @@ class WarmPool:
     def _started(self, slot: int) -> Warm | None:
         """A warm producer, however long the brokers are away; None once the pool is closed."""
         while not self._closed.is_set():
-            warm = Warm(self._name(slot), slot, self._config)
+            warm = None
             try:
+                warm = Warm(self._name(slot), slot, self._config())
                 warm.init(self._patience)
                 return warm
-            except RestartFromCheckpoint as error:
+            except (RestartFromCheckpoint, Retryable) as error:
                 self._trouble = str(error)
             del warm
             self._closed.wait(_RETRY_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -15,15 +16,20 @@ from kafka_eos.connectors.kafka.client import (
     EOF,
     BrokerWatch,
     Consumer,
+    KafkaError,
     Message,
     TopicPartition,
     consumed,
     kafka_errors,
+    mapped,
+    not_let_in,
 )
+from kafka_eos.connectors.kafka.credentials import texts
 from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
 from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id
 from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, reads
 from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.errors import Retryable
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions, total_lag
 from kafka_eos.records import Batch
@@ -39,16 +45,19 @@ _error = Message.error
 
 
 class _Client:
-    """A consumer that is replaced by a new one when it has forgotten every broker."""
+    """A consumer that is replaced by a new one when it has forgotten every broker, or its secrets were changed."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Callable[[], Mapping[str, Any]]) -> None:
+        config = settings()
         self._brokers = brokers = BrokerWatch()
-        # The callback must not know the consumer: each would keep the other alive.
+        self._refusals: list[KafkaError] = []
+        # The callbacks must not know the consumer: each would keep the other alive.
         told = {
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": lambda statistics: brokers.learn(json.loads(statistics)),
+            "error_cb": partial(_keep_refusal, self._refusals),
         }
-        self._config = config
+        self._settings, self._secrets = settings, texts(config)
         with kafka_errors("consumer"):
             self.consumer = Consumer({**config, **told})
 
@@ -56,9 +65,27 @@ class _Client:
     def lost(self) -> bool:
         return self._brokers.forgotten
 
+    def refusal(self) -> KafkaError | None:
+        """Why brokers do not let this consumer in, if they do not: it asks them for ever, and returns no records.
+
+        Told once.
+        """
+        return self._refusals.pop() if self._refusals else None
+
+    def outdated(self) -> bool:
+        """Are the secrets others by now?"""
+        with suppress(Retryable):  # a file is being written
+            return texts(self._settings()) != self._secrets
+        return False
+
     def successor(self) -> _Client:
         self.consumer.close()
-        return _Client(self._config)
+        return _Client(self._settings)
+
+
+def _keep_refusal(found: list[KafkaError], error: KafkaError) -> None:
+    if not_let_in(error):
+        found[:] = [error]
 
 
 class KafkaReader(Generic[T]):
@@ -66,16 +93,18 @@ class KafkaReader(Generic[T]):
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Callable[[], Mapping[str, Any]],
         source: str,
         topic: str,
         positions: Positions,
         columns: Columns,
         reject: Reject,
     ) -> None:
+        """``config``: of a consumer that is made now, with the secrets of now."""
         self._client, self._source, self._topic = _Client(config), source, topic
-        needed = reads(topic), Right(Operation.READ, Kind.GROUP, config["group.id"])
-        self._explain = partial(lacking, Cluster(config["bootstrap.servers"], config), needed)
+        asked = config()
+        needed = reads(topic), Right(Operation.READ, Kind.GROUP, asked["group.id"])
+        self._explain = partial(lacking, Cluster(asked["bootstrap.servers"], asked), needed)
         self._columns, self._reject = columns, reject
         self._next: dict[int, int] = {}
         self._given: dict[int, Position] = {}
@@ -94,7 +123,7 @@ class KafkaReader(Generic[T]):
             self._client.consumer.incremental_assign([TopicPartition(self._topic, p, o) for p, o in offsets.items()])
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
-        if self._client.lost:
+        if self._client.lost or self._is_outdated():
             # What the old consumer had buffered is fetched again: nothing was returned of it.
             self._client = self._client.successor()
             self._fetch_from(self._next)
@@ -105,6 +134,15 @@ class KafkaReader(Generic[T]):
         for partition, end in ends.items():
             self._next[partition] = max(end, self._next.get(partition, end))
         return batch
+
+    def _is_outdated(self) -> bool:
+        """Whether the consumer is to be replaced; raises LoginRefused if another one would not be let in either."""
+        refusal = self._client.refusal()
+        if refusal is None:
+            return False
+        if self._client.outdated():
+            return True
+        raise mapped(refusal, f"read {self._topic}", self._explain)
 
     def _decoded(self, messages: Sequence[Message]) -> Batch[T] | None:
         batch: Batch[T] = decoded(self._source, self._topic, messages, self._columns, self._reject)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_eos.connectors.kafka.credentials import current
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import JobContext
 
@@ -37,7 +38,11 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """One Kafka cluster as one user sees it. ``config`` is librdkafka's, without ``bootstrap.servers``."""
+    """One Kafka cluster as one user sees it.
+
+    ``config`` is librdkafka's, without ``bootstrap.servers``; secrets may stand in files, and tokens be asked for (see
+    ``credentials``).
+    """
 
     bootstrap: str
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -66,6 +71,10 @@ class Cluster:
             return f"the user of the certificate {certificate}"
         return "a client without a login"
 
+    def current(self) -> dict[str, Any]:
+        """The user's settings with the secrets of this moment. Retryable if one cannot be read."""
+        return current(self.config)
+
     @property
     def fingerprint(self) -> str:
         """Tells two client configurations apart; reveals nothing of them."""
@@ -73,11 +82,14 @@ class Cluster:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def client(self, defaults: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
-        """A librdkafka configuration: ``defaults``, then the user's, then what must not be changed."""
+        """A librdkafka configuration: ``defaults``, then the user's, then what must not be changed.
+
+        With the secrets of this moment: for one client, not to be kept. Retryable if one cannot be read.
+        """
         # A client that rebootstraps when its only broker is gone was seen to hang in a transactional call.
         # The client's own longest pause between attempts to reconnect, 10 s, would prolong every short outage.
         base = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 1000}
-        return {**base, **defaults, **self.config, "bootstrap.servers": self.bootstrap, **forced}
+        return {**base, **defaults, **self.current(), "bootstrap.servers": self.bootstrap, **forced}
 
 
 def cluster(servers: str | None, config: Mapping[str, Any], ctx: JobContext) -> Cluster:

@@ -307,7 +307,7 @@ def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> L
             # The owner that opens them is theirs for good, however many attempts they serve.
             lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
             ctx.services.longest.get(Slots, "", Slots).new,
-            {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
+            lambda: {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
         )
         opened.pop_all()
         return LastingClients(pool, rpc, timeout, MarkerGroups(where))

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
+from kafka_eos.connectors.kafka.credentials import texts
 from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
 from kafka_eos.connectors.kafka.formats import described, expect_readable, parts
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
@@ -122,6 +123,7 @@ class KafkaSource(Generic[T]):
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
         self._columns: Callable[..., Any] = value_decoder(codec)
         self._admin: AdminClient | None = None
+        self._admin_secrets: Mapping[str, str] = {}
         self._showing: KafkaRequests | None = None
 
     @overload
@@ -287,7 +289,8 @@ class KafkaSource(Generic[T]):
         check_splits(self.topic, positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
-        config = where.client({**_READ, **SPOKEN, **read_ahead(share_of(ctx.job))}, {**_READ_ALWAYS, "group.id": group})
+        defaults = {**_READ, **SPOKEN, **read_ahead(share_of(ctx.job))}
+        config = partial(where.client, defaults, {**_READ_ALWAYS, "group.id": group})
         reject = partial(ctx.services.reject_record, ctx.operator)
         return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
 
@@ -331,9 +334,10 @@ class KafkaSource(Generic[T]):
         return cluster(self._servers, self._config, ctx)
 
     def _client(self, where: Cluster) -> AdminClient:
-        if self._admin is None:
+        config = where.client(SILENT, {})
+        if self._admin is None or texts(config) != self._admin_secrets:
             with kafka_errors("admin client"):
-                self._admin = AdminClient(where.client(SILENT, {}))
+                self._admin, self._admin_secrets = AdminClient(config), texts(config)
         return self._admin
 
     @contextmanager

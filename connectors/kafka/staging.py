@@ -100,7 +100,11 @@ class EpochOutput:
         return self.terms.partitions.at_least(to)
 
     def check(self) -> None:
-        """RestartFromCheckpoint as soon as a delivery is known to have failed; ConfigError if it is not allowed."""
+        """RestartFromCheckpoint as soon as a delivery is known to have failed; ConfigError if it is not allowed.
+
+        LoginRefused if the client is not let in any more: its records would wait for their timeout.
+        """
+        self.warm.expect_welcome()
         if self.warm.failures:
             self.warm.expect_unrefused({begun.topic for begun in self._begun.values()})
             raise RestartFromCheckpoint(

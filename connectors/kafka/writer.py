@@ -16,6 +16,7 @@ from kafka_eos.connectors.kafka.client import (
     Producer,
     bounded,
     kafka_errors,
+    not_let_in,
     too_large,
     undelivered,
 )
@@ -24,7 +25,7 @@ from kafka_eos.connectors.kafka.places import Places
 from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
 from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
 from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, TaskContext
@@ -233,10 +234,14 @@ class PlainWriter(Generic[T]):
         self._reject = ctx.services.reject_row
         self._stamps = _Provenance(ctx) if provenance else None
         self._failures: list[str] = []
+        self._refused = ""
+        told = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._heard}
         with kafka_errors("producer"):
-            self._producer: Producer | None = Producer(
-                {**config, "on_delivery": self._failed, "delivery.report.only.error": True}
-            )
+            self._producer: Producer | None = Producer({**config, **told})
+
+    def _heard(self, error: KafkaError) -> None:
+        if not_let_in(error):
+            self._refused = error.str()
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and len(self._failures) < 5:
@@ -269,6 +274,8 @@ class PlainWriter(Generic[T]):
         return tuple
 
     def _check(self, left: int) -> None:
+        if self._refused:
+            raise LoginRefused(f"records for {self._to.topic}: {self._refused}")
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
             raise RestartFromCheckpoint(f"records for {self._to.topic} were not delivered: {reason}")

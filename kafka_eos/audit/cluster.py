@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafka_eos.errors import ConfigError
+from kafka_eos.secrets import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +68,9 @@ _FOLLOWED = frozenset(
 def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
     """The security part of a librdkafka configuration in the Java client's words. Tuning is left out.
 
-    ConfigError for a security setting that the audit cannot follow.
+    Secrets of files are read now. ConfigError for a security setting that the audit cannot follow.
     """
+    config = _read(config)
     if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
         raise ConfigError(
             f"the audit cannot follow config[{unknown[0]!r}]; it knows PEM files, PLAIN and SCRAM: {sorted(_FOLLOWED)}"
@@ -94,6 +96,13 @@ def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
     if config.get("ssl.endpoint.identification.algorithm") == "none":
         java["ssl.endpoint.identification.algorithm"] = ""
     return java
+
+
+def _read(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return filled(config)
+    except ValueError as error:
+        raise ConfigError(f"a secret for Kafka: {error}") from None
 
 
 def _jaas(mechanism: str, config: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from kafka_eos.errors import (
     EnvironmentFailed,
     Fatal,
     KafkaEosError,
+    LoginRefused,
     ProcessLost,
     RegistryAway,
     RestartFromCheckpoint,
@@ -191,7 +192,9 @@ class JobMaster:
                         self._check(coordinator)
                         checked = True
                     return self._attempt(coordinator)
-                except (RestartFromCheckpoint, OSError) as error:
+                except (RestartFromCheckpoint, OSError, LoginRefused) as error:
+                    if isinstance(error, LoginRefused) and not checked:
+                        raise  # nobody has ever let it in: a person must look
                     self._release(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)
@@ -243,13 +246,13 @@ class JobMaster:
         for notice in notices:
             self.notice(notice)
 
-    def _count(self, error: RestartFromCheckpoint | OSError) -> int:
+    def _count(self, error: RestartFromCheckpoint | OSError | LoginRefused) -> int:
         """One more failure in a row; returns how many. Raises Fatal if that is one too many."""
         commit = "a committed checkpoint"
         if isinstance(error, ProcessLost):
             self._deaths = failures = self._deaths.failed()
             what, setting, lacks = "worker ended", "max_restarts", commit
-        elif isinstance(error, EnvironmentFailed):
+        elif isinstance(error, EnvironmentFailed | LoginRefused):
             self._environment = failures = self._environment.failed()
             what, setting = "the environment failed", "max_environment_failures"
             lacks = "an answer of what async_map has waited for" if self._unanswered else commit

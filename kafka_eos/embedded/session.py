@@ -53,7 +53,7 @@ from kafka_eos.embedded.control import (
 )
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.task import Captured
-from kafka_eos.errors import EnvironmentFailed, Fatal, UserError
+from kafka_eos.errors import EnvironmentFailed, Fatal, LoginRefused, UserError
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage, Committable
@@ -292,12 +292,12 @@ def failure(session: int, error: Exception) -> Failed:
 
 def _kind(error: Exception) -> Literal["restart", "environment", "user", "fatal"]:
     match error:
+        case EnvironmentFailed() | LoginRefused():
+            return "environment"
         case UserError():
             return "user"
         case Fatal():
             return "fatal"
-        case EnvironmentFailed():
-            return "environment"
         case _:
             return "restart"
 

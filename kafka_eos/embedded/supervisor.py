@@ -17,7 +17,7 @@ from kafka_eos.embedded.attempt import AttemptRunner
 from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
@@ -113,7 +113,7 @@ class Supervisor:
 
     def _release(self, error: BaseException) -> None:
         """Return when nothing of the workers' sessions runs any more: what they begin, recovery could not see."""
-        if not isinstance(error, RestartFromCheckpoint | OSError):
+        if not isinstance(error, RestartFromCheckpoint | OSError | LoginRefused):
             self._kill_all()
             return
         busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}

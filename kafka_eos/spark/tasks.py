@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -30,7 +30,7 @@ from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.collector import spare_the_collector
 from kafka_eos.coordinator.handover import Span
-from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, UserError
+from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
 from kafka_eos.interfaces import Resources
@@ -195,6 +195,15 @@ def _key(spec: Spec) -> Sequence[Any]:
 
 
 def _failure(error: UserError | Fatal | EnvironmentFailed) -> Failure:
-    kind = "user" if isinstance(error, UserError) else "fatal" if isinstance(error, Fatal) else "environment"
     details = "".join(traceback.format_exception(error))
-    return Failure(kind, type(error).__name__, str(error) or type(error).__name__, details)  # type: ignore[arg-type]
+    return Failure(_kind(error), type(error).__name__, str(error) or type(error).__name__, details)
+
+
+def _kind(error: UserError | Fatal | EnvironmentFailed) -> Literal["user", "fatal", "environment"]:
+    match error:
+        case EnvironmentFailed() | LoginRefused():
+            return "environment"
+        case UserError():
+            return "user"
+        case _:
+            return "fatal"

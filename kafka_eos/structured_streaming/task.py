@@ -164,7 +164,10 @@ class Outlet:
         self.pool = WarmPool(
             lambda slot: f"{assignment.job}.{assignment.term}.{process}.{slot}",
             itertools.count().__next__,
-            {**config, "transaction.timeout.ms": assignment.timeout_ms},
+            lambda: {
+                **producer_config(limited, assignment.timeout_ms),
+                "transaction.timeout.ms": assignment.timeout_ms,
+            },
             most=_MOST_TASKS,
         )
         self._used: list[tuple[int, int]] = []

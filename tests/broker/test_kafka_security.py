@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 import uuid
-from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ from confluent_kafka import Producer
 
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, asking
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, LoginRefused
 from tests.certificates import Pair
-from tests.secured import PASSWORD, SESSION_MS, Secured
+from tests.oidc import provider, unsigned
+from tests.secured import PASSWORD, RENEWED, SESSION_MS, Secured
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("secured")
@@ -29,14 +30,7 @@ def _refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _token(config: str) -> tuple[str, float]:
-    """A token that is not signed, as a broker takes it that was told of no authority."""
-    now = time.time()
-    parts = ({"alg": "none"}, {"sub": "app", "iat": now, "exp": now + 3600})
-    return ".".join(_part(part) for part in parts) + ".", now + 3600
-
-
-def _part(of: Mapping[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(of).encode()).rstrip(b"=").decode()
+    return unsigned("app"), time.time() + 3600
 
 
 def _user(mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
@@ -75,6 +69,68 @@ def _commits(cluster: Cluster) -> None:
 @pytest.mark.parametrize("listener", ["SASL", "BOTH"])
 def test_every_login(secured: Secured, listener: str, login: dict[str, Any]) -> None:
     _commits(_cluster(secured, listener, **login))
+
+
+def test_tokens_come_from_a_file_or_a_provider_for_both_clients(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{unsigned('app')}\n")
+    _commits(
+        _cluster(secured, "SASL", **{"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.from_file": str(file)})
+    )
+
+    with provider(app=PASSWORD) as issuer:
+        login = issuer.config("app", **{"sasl.oauthbearer.client.secret": PASSWORD})
+        _commits(_cluster(secured, "BOTH", **login))
+        assert len(issuer.asked) == 1
+
+
+def test_a_provider_that_gives_no_token_is_said(secured: Secured) -> None:
+    with provider(app=PASSWORD) as issuer:
+        cluster = _cluster(secured, "SASL", **issuer.config("app", **{"sasl.oauthbearer.client.secret": "wrong"}))
+        with (
+            pytest.raises(ConfigError, match="no token from .* for the client 'app': 401"),
+            KafkaRequests(cluster) as rpc,
+        ):
+            rpc.describe("any")
+
+
+def test_a_new_connection_comes_in_with_the_password_of_now(secured: Secured, tmp_path: Path) -> None:
+    """One that is refused is made again, with what the file has by then."""
+    file = tmp_path / "password"
+    user = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": RENEWED, "sasl.password.from_file": str(file)}
+    file.write_text("one")
+    secured.password(RENEWED, "one")
+    with KafkaRequests(_cluster(secured, "SASL", **user)) as rpc:
+        assert rpc.describe("any") is None
+        secured.password(RENEWED, "two")
+        ends = time.monotonic() + SESSION_MS / 1000 + 0.5
+        writes = Timer(SESSION_MS / 1000 + 1.0, file.write_text, ["two"])
+        writes.start()
+        while time.monotonic() < ends or writes.is_alive():
+            assert rpc.describe("any") is None
+            time.sleep(0.05)
+
+
+def test_who_cannot_come_in_may_be_let_in_later(secured: Secured, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("wrong")
+    user = {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password.from_file": str(tmp_path / "password")}
+
+    with pytest.raises(LoginRefused), KafkaRequests(_cluster(secured, "SASL", **user)) as rpc:
+        rpc.describe("any")
+
+
+def test_a_certificate_that_was_replaced_is_shown_at_the_next_connection(secured: Secured, tmp_path: Path) -> None:
+    shown = Pair(*(tmp_path / name for name in ("certificate", "key", "both")))
+    cluster = _cluster(secured, "MUTUAL", **_with(shown))
+    for pair, refused in ((secured.over, True), (secured.client, False)):
+        shown.certificate.write_bytes(pair.certificate.read_bytes())
+        shown.key.write_bytes(pair.key.read_bytes())
+        with (
+            pytest.raises(LoginRefused, match="is over since") if refused else nullcontext(),
+            KafkaRequests(cluster) as rpc,
+        ):
+            rpc.describe("any")
+    _commits(cluster)
 
 
 def test_tls_without_a_login(secured: Secured) -> None:

@@ -63,7 +63,7 @@ def test_a_pool_outlives_an_outage_that_is_longer_than_a_start_may_take(bootstra
         slots = itertools.count()
         name = f"warm-{uuid.uuid4().hex[:8]}"
         config = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 100, "log_level": 0}
-        pool = WarmPool(lambda slot: f"{name}.{slot}", lambda: next(slots), config, patience=0.5)
+        pool = WarmPool(lambda slot: f"{name}.{slot}", lambda: next(slots), lambda: config, patience=0.5)
         try:
             with pytest.raises(RestartFromCheckpoint, match="within 3 s"):
                 pool.take(3.0)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_eos.checkpoints import paths
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
-from tests.chaos.running import check_all, make_job, refused
+from tests.chaos.running import check_all, make_job, refused, running
 from tests.marks import campaign
-from tests.secured import PASSWORD, Secured
+from tests.secured import PASSWORD, RENEWED, SESSION_MS, Secured
 
 pytestmark = pytest.mark.xdist_group("secured")
 
@@ -23,6 +25,13 @@ KILLS = "manifest.published=kill@2;recovery.committed=kill;commit.between=kill@2
 
 def _user(mechanism: str) -> dict[str, Any]:
     return {"sasl_mechanism": mechanism, "sasl_username": "app", "sasl_password": PASSWORD}
+
+
+def replaced(file: Path, text: str) -> None:
+    """As whoever writes secrets does: nobody sees half of it."""
+    beside = file.with_suffix(".new")
+    beside.write_text(text)
+    beside.replace(file)
 
 
 def _job(secured: Secured, directory: Path, listener: str, provenance: str = "header", **config: str) -> Job:
@@ -60,6 +69,36 @@ def test_a_job_is_killed_recovers_and_is_audited(
     kept = [path for path in (*reports.rglob("*"), *job.checkpoints.rglob("*"), job.log) if path.is_file()]
     assert [path for path in kept if PASSWORD.encode() in path.read_bytes()] == []
     assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_a_password_is_changed_while_the_job_runs(secured: Secured, tmp_path: Path) -> None:
+    """First at the broker: sessions end, and nobody comes in before the file has it. Then in the file first."""
+    file = tmp_path / "password"
+    replaced(file, "first")
+    secured.password(RENEWED, "first")
+    user = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": RENEWED}
+    job = _job(secured, tmp_path, "SASL", **user, **{"sasl.password.from_file": str(file)})
+
+    with running(job) as started, feeding(job):
+        started.until_output()
+        secured.password(RENEWED, "second")
+        started.until(lambda: started.count("restarting"), "be refused")
+        replaced(file, "second")
+        started.until_committed(3)
+
+        restarts = started.count("restarting")
+        replaced(file, "third")
+        secured.password(RENEWED, "third")
+        ends = time.monotonic() + 2 * SESSION_MS / 1000
+        started.until(lambda: time.monotonic() > ends, "outlive its sessions")
+        started.until_committed(3)
+        assert all(
+            "refuse" in event["reason"] or "uthentication" in event["reason"] for event in started.events("restarting")
+        )
+        print("restarts", restarts, started.count("restarting"))
+    job.run()
+
+    check_all(job)
 
 
 @pytest.mark.campaign

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from kafka_eos import ConfigError
 from kafka_eos.cli import app
+from kafka_eos.secrets import filled
 from kafka_eos.settings import Settings
 from tests.test_docs import OPERATIONS
 
@@ -60,7 +61,7 @@ def test_a_profile_replaces_setting_by_setting(here: Path, monkeypatch: pytest.M
         monkeypatch.setenv("KAFKA_EOS_PROFILE", profile)
         found.append(Settings.resolve())
 
-    client = {"sasl.username": "ada", "sasl.password": PASSWORD, "client.id": "jobs"}
+    client = {"sasl.username": "ada", "sasl.password.from_file": str(here / "password"), "client.id": "jobs"}
     assert [(s.checkpoint_interval, s.batch_size, s.max_restarts, s.kafka_config) for s in found] == [
         (0.5, 7, 10, client), (0.5, 9, 3, client), (0.5, 7, 10, {"client.id": "other"}),
     ]  # fmt: skip
@@ -122,8 +123,19 @@ def test_secrets_of_files_are_read_wherever_a_clients_settings_stand(
     in_code = Settings.resolve(code={"kafka_config": {"sasl.password.from_file": here / "password"}})
     monkeypatch.setenv("KAFKA_EOS_KAFKA_CONFIG", "@client.properties")
 
-    assert [in_code.kafka_config, Settings.resolve().kafka_config] == [{"sasl.password": PASSWORD}] * 2
-    assert Settings.from_json(json.dumps(in_code.as_json())).kafka_config == {"sasl.password": PASSWORD}
+    stands = {"sasl.password.from_file": str(here / "password")}
+    assert [in_code.kafka_config, Settings.resolve().kafka_config] == [stands] * 2
+    assert filled(stands) == {"sasl.password": PASSWORD}
+
+
+def test_a_secret_of_a_file_is_the_one_that_stands_there_now(here: Path) -> None:
+    settings = Settings.resolve(code={"kafka_config": {"sasl.password.from_file": "password"}})
+    assert PASSWORD not in json.dumps(settings.as_json())
+    elsewhere = Settings.from_json(json.dumps(settings.as_json()))
+    (here / "password").write_text("newer\n")
+
+    assert filled(elsewhere.kafka_config or {}) == {"sasl.password": "newer"}
+    assert str(elsewhere.kafka_config) == f"{{'sasl.password.from_file': '{here / 'password'}'}}"
 
 
 def test_the_command_shows_each_value_with_its_origin_and_no_secret(
@@ -171,4 +183,4 @@ def test_the_file_of_the_docs_is_taken(here: Path, monkeypatch: pytest.MonkeyPat
     settings = Settings.resolve()
 
     assert (settings.checkpoint_dir, settings.parallelism) == ("s3://checkpoints/jobs", 8)
-    assert settings.kafka_config is not None and settings.kafka_config["sasl.password"] == PASSWORD
+    assert settings.kafka_config is not None and filled(settings.kafka_config)["sasl.password"] == PASSWORD

@@ -35,7 +35,7 @@ def pool(heard: Counter[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmP
     """Its producers count as ready at once."""
     monkeypatch.setattr(Warm, "init", lambda _warm, _seconds: None)
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    with closing(WarmPool("warm.{}".format, itertools.count().__next__, config)) as made:
+    with closing(WarmPool("warm.{}".format, itertools.count().__next__, lambda: config)) as made:
         yield made
 
 

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from kafka_eos.connectors.kafka.credentials import may_change
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place, not_allowed
 from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
 from kafka_eos.connectors.kafka.rpc.connection import Refused
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.errors import ConfigError, LoginRefused, Retryable
 from kafka_eos.logs import Seldom
 
 A = TypeVar("A")
@@ -105,11 +106,17 @@ class Asking:
         return answer
 
     def _expect_welcome(self, what: str, error: Refused, since: float, end: float) -> None:
-        """ConfigError if waiting will not help. TLS that fails after it has worked is a broker that ends or starts."""
-        if self._brokers.welcome and error.login:
+        """ConfigError if waiting will not help. TLS that fails after it has worked is a broker that ends or starts.
+
+        LoginRefused if it may help later: a new password is right for the broker at one moment, and stands in its file
+        at another.
+        """
+        renewed = may_change(self._cluster.config)
+        if self._brokers.welcome and error.login and not renewed:
             raise ConfigError(f"{what}: the broker refused the user: {error}") from error
         if not self._brokers.welcome and time.monotonic() >= min(since + _REFUSED_SECONDS, end):
-            raise ConfigError(f"Kafka at {self.bootstrap} refuses the connection: {error}") from error
+            said = f"Kafka at {self.bootstrap} refuses the connection: {error}"
+            raise (LoginRefused if renewed else ConfigError)(said) from error
 
 
 def _shown(place: Place) -> str:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -131,7 +130,7 @@ class Brokers:
     @contextmanager
     def _connection(self, at: Address, until: float) -> Iterator[Connection]:
         """One that nobody uses: as many requests are under way as threads ask."""
-        connection = self._taken(at) or Connection(*at, self._security, until)
+        connection = self._taken(at) or Connection(*at, self._security(), until)
         with self._changing:
             self._busy.add(connection)
         whole = False
@@ -157,9 +156,14 @@ class Brokers:
             connection.close()
         return taken
 
-    @cached_property
     def _security(self) -> Security:
-        return security(self._cluster)
+        """Anew for each connection. Files that have been right are right again once somebody has written them."""
+        try:
+            return security(self._cluster)
+        except ConfigError as error:
+            if self.welcome:
+                raise Retryable(str(error)) from error
+            raise
 
 
 def not_allowed(where: Cluster, request: Request[Any], code: int) -> str:

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.rpc.certificates import ends_of
-from kafka_eos.connectors.kafka.rpc.login import SCRAM, Login, kerberos, oauthbearer, plain, scram
+from kafka_eos.connectors.kafka.rpc.login import SCRAM, Login, LoginFailed, kerberos, oauthbearer, plain, scram
 from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.tokens import TokenRefused
 from kafka_eos.errors import ConfigError, Retryable
 
 _CARRIED: Final = frozenset(
@@ -40,7 +41,8 @@ _CARRIED: Final = frozenset(
 )
 _INSTEAD: Final = {
     "ssl": "give PEM files with ssl.ca.location, ssl.certificate.location and ssl.key.location",
-    "sasl": "use sasl.username and sasl.password, Kerberos, or a function for tokens as oauth_cb",
+    "sasl": "use sasl.username and sasl.password, Kerberos, or tokens: sasl.oauthbearer.token.from_file, "
+    "sasl.oauthbearer.method=oidc, or a function as oauth_cb",
 }
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
@@ -67,8 +69,11 @@ class Security:
 
 
 def security(cluster: Cluster) -> Security:
-    """What librdkafka's settings ask for. ConfigError for one that cannot be carried over."""
-    config = cluster.config
+    """What librdkafka's settings ask for, with the secrets and certificates of this moment: for one connection.
+
+    ConfigError for a setting that cannot be carried over, Retryable if a secret cannot be read.
+    """
+    config = cluster.current()
     for key in sorted(config.keys() - _CARRIED):
         if instead := _INSTEAD.get(key.partition(".")[0]):
             raise ConfigError(
@@ -141,7 +146,8 @@ def _login(mechanism: str, config: Mapping[str, Any]) -> Callable[[str], Login]:
         service = str(config.get("sasl.kerberos.service.name", "kafka"))
         return lambda host: kerberos(service, host)
     if mechanism == "OAUTHBEARER":
-        _expect(mechanism, config, "oauth_cb")
+        if "oauth_cb" not in config:
+            raise ConfigError(f"sasl.mechanisms=OAUTHBEARER: {_INSTEAD['sasl']}.")
         return lambda host: oauthbearer(*_token(config))
     if mechanism not in {"PLAIN", *SCRAM}:
         raise ConfigError(f"config['sasl.mechanisms'] is {mechanism!r}: {_INSTEAD['sasl']}.")
@@ -158,9 +164,13 @@ def _expect(mechanism: str, config: Mapping[str, Any], *names: str) -> None:
 
 
 def _token(config: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
-    """Asks the user's ``oauth_cb``, the one librdkafka uses, for a token and its extensions."""
+    """Asks ``oauth_cb``, which librdkafka uses too, for a token and its extensions. LoginFailed if it gives us none."""
     try:
         answer = config["oauth_cb"](str(config.get("sasl.oauthbearer.config", "")))
+    except TokenRefused as error:
+        raise LoginFailed(str(error)) from error
+    except Retryable:
+        raise
     except Exception as error:
         raise Retryable(f"oauth_cb failed: {error!r}") from error
     if not isinstance(answer, tuple | list) or not answer or not isinstance(answer[0], str):

@@ -1,0 +1,176 @@
+"""Tokens of OAUTHBEARER: out of a file, or from an OpenID Connect provider by client credentials (RFC 6749, 4.4).
+
+librdkafka can ask a provider itself. It is asked here instead, for librdkafka and for connections of our own alike, so
+that both log in in the same way, and a token serves all clients of a process for as long as it lives.
+
+Rule: no error shows a token or a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeAlias
+
+from kafka_eos.errors import ConfigError, Retryable
+
+TOKEN: Final = "sasl.oauthbearer.token"
+"""A setting of ours; librdkafka has none."""
+Answer: TypeAlias = tuple[str, float, str, dict[str, str]]
+"""What ``oauth_cb`` returns: token, time of its end in seconds since the epoch, principal, extensions."""
+
+_URL, _ID, _SECRET, _SCOPE, _EXTENSIONS = (
+    f"sasl.oauthbearer.{name}" for name in ("token.endpoint.url", "client.id", "client.secret", "scope", "extensions")
+)
+_AUTHORITY: Final = "https.ca.location"
+OF_ENDPOINT: Final = frozenset({_URL, _ID, _SECRET, _SCOPE, _EXTENSIONS, _AUTHORITY})
+"""The settings that say who gives tokens, and to whom; named as librdkafka names them."""
+_SECONDS: Final = 10.0
+"""That a provider has for an answer."""
+_UNKNOWN_LIFETIME: Final = 300.0
+"""Seconds after which a token is looked for again that does not say how long it lives."""
+_OF_ITS_LIFE: Final = 0.8
+"""How much of a token's life is used, as librdkafka does ..."""
+_KEPT_SECONDS: Final = 300.0
+"""... but it is kept for so long at most: it may be revoked before its end, and nobody says so."""
+
+
+class TokenRefused(Exception):
+    """The provider does not give this client a token."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A provider and who asks it. ``extensions``: of SASL (RFC 7628), sent with each token."""
+
+    url: str
+    client: str
+    secret: str = field(repr=False)
+    scope: str | None
+    authority: str | None
+    extensions: tuple[tuple[str, str], ...]
+
+
+def endpoint(config: Mapping[str, Any]) -> Endpoint:
+    """Of librdkafka's settings with ``sasl.oauthbearer.method=oidc``. ConfigError names what is missing."""
+    for name in (_URL, _ID, _SECRET):
+        if not config.get(name):
+            raise ConfigError(f"sasl.oauthbearer.method=oidc needs config[{name!r}].")
+    url = str(config[_URL])
+    if urllib.parse.urlsplit(url).scheme not in ("https", "http"):
+        raise ConfigError(f"config[{_URL!r}] is no address: write https://…")
+    pairs = [part.partition("=") for part in str(config.get(_EXTENSIONS, "")).split(",") if part]
+    scope, authority = config.get(_SCOPE), config.get(_AUTHORITY)
+    return Endpoint(
+        url,
+        str(config[_ID]),
+        str(config[_SECRET]),
+        None if scope is None else str(scope),
+        None if authority is None else str(authority),
+        tuple((name.strip(), value.strip()) for name, _, value in pairs),
+    )
+
+
+def from_text(token: str, path: object = None) -> Answer:
+    """A token as it stands in the file ``path``, or in a setting. Retryable if it is over."""
+    token = token.strip()
+    claims = _claims(token)
+    ends = claims.get("exp", time.time() + _UNKNOWN_LIFETIME)
+    if ends < time.time():
+        where = f"in {path}" if path else f"config[{TOKEN!r}]"
+        raise Retryable(f"the token {where} is over since {_shown(ends)}: whoever writes it has not renewed it")
+    return token, float(ends), str(claims.get("sub", "")), {}
+
+
+def from_endpoint(of: Endpoint) -> Answer:
+    """A token of the provider, an earlier one while it lives. Retryable if there is no answer, else TokenRefused."""
+    with _KEEPING:
+        kept = _KEPT.get(of)
+        if kept is None or time.time() > kept[0]:
+            asked = time.time()
+            answer = _asked(of)
+            kept = _KEPT[of] = asked + min((answer[1] - asked) * _OF_ITS_LIFE, _KEPT_SECONDS), answer
+        return kept[1]
+
+
+_KEPT: Final[dict[Endpoint, tuple[float, Answer]]] = {}
+"""For all clients of this process, of which there is a new one each epoch: the token, and until when it is used."""
+_KEEPING: Final = threading.Lock()
+
+
+def _asked(of: Endpoint) -> Answer:
+    form = {"grant_type": "client_credentials"} | ({} if of.scope is None else {"scope": of.scope})
+    quoted = ":".join(urllib.parse.quote(part, safe="") for part in (of.client, of.secret))  # RFC 6749, 2.3.1
+    request = urllib.request.Request(
+        of.url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Authorization": f"Basic {base64.b64encode(quoted.encode()).decode()}",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+    )
+    try:
+        with _opener(of).open(request, timeout=_SECONDS) as answer:
+            return _told(of, json.loads(answer.read(1 << 20)))
+    except urllib.error.HTTPError as error:
+        _refused(of, error)
+    except (OSError, ValueError) as error:
+        raise Retryable(f"no token from {of.url}: {error}") from error
+
+
+def _refused(of: Endpoint, error: urllib.error.HTTPError) -> NoReturn:
+    text = error.read(1000).decode("utf-8", "replace").replace(of.secret, "…")
+    said = f"no token from {of.url} for the client {of.client!r}: {error.code} {text.strip() or error.reason}"
+    if 300 <= error.code < 500 and error.code not in (408, 429):
+        raise TokenRefused(said) from None
+    raise Retryable(said) from None
+
+
+def _told(of: Endpoint, answer: Any) -> Answer:
+    token = answer.get("access_token") if isinstance(answer, dict) else None
+    if not isinstance(token, str) or not token:
+        raise Retryable(f"{of.url} answers without an access_token")
+    claims = _claims(token)
+    lasts = answer.get("expires_in")
+    now = time.time()
+    ends = now + float(lasts) if isinstance(lasts, int | float) else claims.get("exp", now + _UNKNOWN_LIFETIME)
+    return token, float(ends), str(claims.get("sub", of.client)), dict(of.extensions)
+
+
+class _NotElsewhere(urllib.request.HTTPRedirectHandler):
+    """A secret goes to the address that was given, and to none that this one names."""
+
+    def redirect_request(self, *asked: Any) -> None:
+        return None
+
+
+def _opener(of: Endpoint) -> urllib.request.OpenerDirector:
+    tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=of.authority))
+    return urllib.request.build_opener(tls, _NotElsewhere)
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What a JWT says of itself (RFC 7519); nothing of a token of another kind. The broker verifies it, not we."""
+    try:
+        _, body, _ = token.split(".")
+        found = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (ValueError, binascii.Error):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    ends = found.get("exp")
+    return found if ends is None or isinstance(ends, int | float) else {k: v for k, v in found.items() if k != "exp"}
+
+
+def _shown(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
