@@ -127,6 +127,9 @@ def root(
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 fatal, 2 for the user to change, 3 stopped before the last commit."""
+    """Entry point. Exit codes: 0 done, 1 fatal, 2 for the user to change, 3 stopped before the last commit.
+
+    And 4: a bounded run has read nothing but what became dead letters.
+    """
     with explained():
         app()

@@ -55,6 +55,7 @@ class Acked:
             "state_bytes": sizes.total(),
             "state_bytes_by_operator": dict(sorted(sizes.items())),
             "committables": len(self.committables),
+            "read": dict(self.tally.read),
             "records_by_sink": by_sink(self.committables),
         }
         if self.timers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Protocol
@@ -17,7 +19,7 @@ from kafka_eos.metrics.observed import Observed
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
-from kafka_eos.terminal.ending import explained
+from kafka_eos.terminal.ending import EXIT_ALL_REFUSED, explained
 from kafka_eos.terminal.logged import EventLog
 from kafka_eos.terminal.output import LiveView, say
 
@@ -64,8 +66,12 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
         say(view.stood_down)
         return
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
-    ended = put_out(view.written) + left(view.state, view.timers)
+    ended = took_in(view.read) + put_out(view.written) + left(view.state, view.timers)
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)
+    if refused := view.all_refused:
+        say((every_one_refused(refused), "bold yellow"), level=logging.WARNING)
+        if until_caught_up:
+            sys.exit(EXIT_ALL_REFUSED)
 
 
 def _watching(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
@@ -109,6 +115,21 @@ def late(rows: Mapping[str, int]) -> str:
     """Rows that came when their time was over, by who has seen them; nothing of none."""
     by, total = ", ".join(f"{count:,} at {operator}" for operator, count in rows.items()), sum(rows.values())
     return f", {total:,} late row{'s' if total > 1 else ''} ({by})" if rows else ""
+
+
+def every_one_refused(records: int) -> str:
+    """What to tell of a run that has read nothing but what it had to send aside."""
+    each = f"each of the {records:,} records" if records > 1 else "the only record"
+    return (
+        f"{each} that this run read became a dead letter: is the type of the source right, and the code? The headers "
+        "dead_letter.error and dead_letter.message of each say why"
+    )
+
+
+def took_in(read: Mapping[str, int]) -> str:
+    """What the run has read and committed what came of it, by source."""
+    counts = ", ".join(f"{records:,} from {source}" for source, records in read.items() if records)
+    return f"; input of this run: {counts or 'none'}"
 
 
 def put_out(written: Mapping[str, int]) -> str:

@@ -14,6 +14,8 @@ class Totals:
         """Of the run so far, by source and operator."""
         self.late: Mapping[str, int] = {}
         """Rows of the run so far that came when their time was over, by operator."""
+        self.read: dict[str, int] = {}
+        """Records that epochs of this run have read, by source, once all that came of them is committed."""
         self.written: dict[str, int] = {}
         """Records that this run has committed, by sink."""
         self.state: Mapping[str, int] = {}
@@ -22,17 +24,31 @@ class Totals:
         """Those that are pending there, by operator."""
         self.stood_down: str | None = None
         """Why this run ended without ever leading the job."""
+        self._decided: dict[object, Mapping[str, int]] = {}
+        """What epochs that are decided and not committed yet have read."""
+
+    @property
+    def all_refused(self) -> int:
+        """How many records the run has read, if each of them became a dead letter; else 0."""
+        read, refused = sum(self.read.values()), sum(sum(by.values()) for by in self.dead_letters.values())
+        return read if refused >= read else 0
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters":
             self.dead_letters = cast("Mapping[str, Mapping[str, int]]", facts["total"])
         if event == "committed":
-            for sink, records in cast("Mapping[str, int]", facts["records_by_sink"]).items():
-                self.written[sink] = self.written.get(sink, 0) + records
+            _add(self.read, self._decided.pop(facts["epoch"], {}))
+            _add(self.written, cast("Mapping[str, int]", facts["records_by_sink"]))
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
+            self._decided[facts["epoch"]] = cast("Mapping[str, int]", facts.get("read", {}))
         if event == "stood-down":
             self.stood_down = str(facts["text"])
+
+
+def _add(to: dict[str, int], counts: Mapping[str, int]) -> None:
+    for name, count in counts.items():
+        to[name] = to.get(name, 0) + count

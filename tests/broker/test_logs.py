@@ -57,4 +57,4 @@ def test_every_line_is_an_object_that_says_whose_it_is(
     assert {"started", "running", "committed", "stopped"} <= set(events)
     assert events["committed"]["facts"]["epoch"] == events["committed"]["epoch"]
     assert users["term"] == events["running"]["facts"]["term"]
-    assert lines[-1]["message"].startswith("drained and committed; output of this run: 1 to ")
+    assert lines[-1]["message"].startswith("drained and committed; input of this run: 1 from ")

@@ -108,6 +108,20 @@ def test_the_job_stops_at_a_bad_record_and_skips_nothing(new_job: NewJob) -> Non
     nothing_left(job)
 
 
+def test_a_run_of_nothing_but_bad_records_has_an_exit_code_of_its_own(new_job: NewJob) -> None:
+    job = new_job(0, app="payments.py", KAFKA_EOS_MAX_DEAD_LETTERS="none")
+    letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, letters, 2)
+    _feed_undecodable(job)
+
+    said = refused(job, 4)
+
+    assert "input of this run: 24 from payments; output of this run: 24 to " in said
+    assert "each of the 24 records that this run read became a dead letter" in said
+    assert "input of this run: none" in refused(job, 0), "one that reads nothing is no fault"
+    assert len(read(job.bootstrap, letters)) == 24
+
+
 def test_bad_records_are_in_the_dead_letter_topic_once_whatever_is_killed(new_job: NewJob) -> None:
     job = new_job(500, app="payments.py", TEST_BAD="map,step,emit", TEST_PAUSE=0.002)
     letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"

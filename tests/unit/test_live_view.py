@@ -6,7 +6,8 @@ import pytest
 
 from kafka_eos.terminal import output
 from kafka_eos.terminal.output import LiveView
-from kafka_eos.terminal.running import late, put_out
+from kafka_eos.terminal.running import every_one_refused, late, put_out, took_in
+from kafka_eos.terminal.totals import Totals
 
 
 def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +93,30 @@ def test_what_a_run_has_committed_is_told_at_its_end_by_sink() -> None:
 
     assert put_out(view.written) == "; output of this run: 1,500 to totals"
     assert put_out({}) == "; output of this run: none"
+
+
+def _run(*epochs: tuple[int, int, int]) -> Totals:
+    """Each epoch: records read, refused in the run so far, and written."""
+    totals = Totals()
+    for epoch, (read, refused, written) in enumerate(epochs):
+        state: dict[str, object] = {"state_bytes_by_operator": {}}
+        totals("decided", {"epoch": epoch, "read": {"orders": read}, **state})
+        if refused:
+            totals("dead-letters", {"total": {"orders": {"parse": refused}}})
+        totals("committed", {"epoch": epoch, "records_by_sink": {"totals": written}})
+    return totals
+
+
+def test_what_was_read_counts_once_it_is_committed() -> None:
+    totals = _run((1000, 0, 900), (500, 0, 500))
+    totals("decided", {"epoch": 9, "read": {"orders": 7}, "state_bytes_by_operator": {}})
+
+    assert took_in(totals.read) == "; input of this run: 1,500 from orders"
+    assert took_in({}) == "; input of this run: none"
+
+
+def test_a_run_of_nothing_but_dead_letters_is_told_apart() -> None:
+    runs = [(4, 4, 0)], [(4, 3, 1)], [(4, 4, 0), (1, 4, 1)], [(0, 0, 0)]
+
+    assert [_run(*epochs).all_refused for epochs in runs] == [4, 0, 0, 0]
+    assert every_one_refused(1).startswith("the only record that this run read became a dead letter")
