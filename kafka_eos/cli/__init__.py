@@ -23,7 +23,7 @@ _COMMANDS = {
     ),
     "status": (
         "status:status",
-        "How a job of this machine stands: does it run, when did it commit last, how far behind is it.",
+        "How a job stands: does it run, when did it commit last, how far behind is it.",
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
     "ui": ("ui:ui", "The dashboard of all jobs of this machine, running or ended, in a browser."),

@@ -42,8 +42,12 @@ def open_app(app: str, **options: object) -> tuple[Program, Settings]:
 
 def home_of_jobs(checkpoint_dir: str | None) -> Path:
     """Where the jobs of this machine have their directories."""
-    cli = {} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir}
-    return Settings.resolve(cli=cli).job_dir(_ANY).parent
+    return settings_of(checkpoint_dir).job_dir(_ANY).parent
+
+
+def settings_of(checkpoint_dir: str | None) -> Settings:
+    """Settings of a command that is given the name of a job, and not its file."""
+    return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
 
 
 def find_job(settings: Settings, job: str) -> JobStorage | None:

@@ -8,10 +8,9 @@ import typer
 
 from kafka_eos import stacks as of
 from kafka_eos.checkpoints import paths
-from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.options import CheckpointDir, settings_of
 from kafka_eos.coordinator.lock import holder
 from kafka_eos.errors import ConfigError
-from kafka_eos.settings import Settings
 from kafka_eos.terminal.output import say
 
 _FIRST = "supervisor"
@@ -28,7 +27,7 @@ def stacks(
 
     Example: `kafka-eos stacks order-totals`
     """
-    settings = Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
+    settings = settings_of(checkpoint_dir)
     lock = settings.job_dir(job) / paths.LOCK
     pid = holder(lock)
     if pid is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.cli.options import CheckpointDir, home_of_jobs
+from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, settings_of
+from kafka_eos.coordinator import elsewhere
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.coordinator.status import STATUS, read_status
@@ -32,15 +34,17 @@ def status(
     as_json: AsJson = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """How a job of this machine stands: does it run, when did it commit last, how far behind is it.
+    """How a job stands: does it run, when did it commit last, how far behind is it.
 
-    Reads the job's directory alone; no broker is asked. Exit code 0 if the job runs or was stopped in order, 1 if it
-    failed or was killed; with --max-age 0 only if it runs and commits, so that a probe can ask.
+    Reads the job's directory on this machine. A job that another machine leads is looked for in the checkpoint store,
+    for as long as a heartbeat may take. No broker is asked. Exit code 0 if the job runs or was stopped in order, 1 if
+    it failed, was killed, or shows no sign of life; with --max-age 0 only if it runs and commits, so that a probe can
+    ask.
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
     within = None if max_age is None else _duration(max_age)
-    found = _standing(home_of_jobs(checkpoint_dir) / job)
+    found = _here_or_elsewhere(job, checkpoint_dir)
     if found is None:
         raise ConfigError(
             f"no job {job!r} in {home_of_jobs(checkpoint_dir)}: it never ran on this machine, or elsewhere "
@@ -105,13 +109,38 @@ def _standing(directory: Path) -> Standing | None:
     return None if told is None else standing(directory.name, told, held, time.time_ns() // 1_000_000)
 
 
+def _here_or_elsewhere(job: str, checkpoint_dir: str | None) -> Standing | None:
+    """By this machine's directory, unless another machine has led the job since: only a store elsewhere knows that."""
+    settings = settings_of(checkpoint_dir)
+    directory = settings.job_dir(job)
+    here = _standing(directory)
+    where = settings.checkpoints_of(job)
+    if (here is not None and here.pid is not None) or where == directory:
+        return here
+    try:
+        storage = find_job(settings, job)
+        if storage is None:
+            return here
+        led_here = here is not None and elsewhere.leads_here(storage, job, socket.gethostname(), _pid(directory))
+        return here if led_here else elsewhere.stands(storage, job)
+    except OSError as error:
+        raise ConfigError(f"the checkpoint store {where} cannot be read: {error}") from error
+
+
+def _pid(directory: Path) -> int:
+    """Of the process that led the job here, now or last."""
+    told = read_status(directory)
+    return int(str(told["pid"])) if told is not None else 0
+
+
 def _tell(found: Standing) -> None:
     typer.echo(msgspec.json.encode(found.as_json()).decode())
 
 
 def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     yield "job", found.job
-    yield "state", found.how if found.pid is None else f"{found.how}, process {found.pid}"
+    where = "" if found.host is None else f" on {found.host}"
+    yield "state", found.how if found.pid is None else f"{found.how}, process {found.pid}{where}"
     if found.why is not None:
         yield "why", found.why
     yield "workers", _number(found.workers, "d")

@@ -36,6 +36,8 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pid: int
     lock: str
     ended: Literal["stopped", "left"] | None = None
+    every: float = 3.0
+    """Seconds from one to the next."""
 
     @property
     def process(self) -> str:
@@ -76,7 +78,7 @@ class Pulse:
     def __init__(self, storage: CheckpointStorage, lock: Path, lease: float) -> None:
         self._storage, self._every = storage, interval(lease)
         self._writer = secrets.token_hex(8)
-        self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock))
+        self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock), every=self._every)
         self._count = 0
         self._over = threading.Event()
         self._failing = False

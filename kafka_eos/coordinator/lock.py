@@ -50,12 +50,26 @@ def _held(path: Path, taken: str) -> Iterator[None]:
     try:
         if not _locked(fd):
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
-            raise JobLocked(taken.replace("{}", holder))
+            raise JobLocked(taken.replace("{}", holder) + _how_to_end(holder))
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def _how_to_end(pid: str) -> str:
+    """What to say of a holder that is frozen: it would hold its lock for ever. Nothing of another."""
+    try:
+        state = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, IndexError):
+        return ""  # it has ended meanwhile, or is not of this machine
+    if state not in "Tt":
+        return ""
+    return (
+        f" Process {pid} is frozen (stopped by a signal or a debugger): let it go on (kill -CONT {pid}), or end it "
+        f"(kill -9 {pid}) and start again. With --standby on both, the new one would have ended it."
+    )
 
 
 def holder(path: Path) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from kafka_eos.interfaces import Json
 
-How = Literal["starting", "running", "recovering", "stopped", "failed", "killed"]
+How = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "silent"]
 _AT_WORK: Mapping[str, How] = {"running": "running", "restarting": "recovering"}
 """By the event that says so."""
 
@@ -23,6 +23,8 @@ class Standing:
     job: str
     how: How
     pid: int | None = None
+    host: str | None = None
+    """Of a job that another machine leads, or led last: that one. What only its own directory knows is None then."""
     why: str | None = None
     """Of a job that failed or goes back to a checkpoint: the reason."""
     epoch: int | None = None
@@ -40,8 +42,8 @@ class Standing:
 
     @property
     def is_fault(self) -> bool:
-        """Did it end without having committed everything?"""
-        return self.how in ("failed", "killed")
+        """Did it end without having committed everything, or can nobody tell?"""
+        return self.how in ("failed", "killed", "silent")
 
     def late(self, within: float) -> str | None:
         """What is wrong with a job that should run, and commit every ``within`` seconds; None if nothing is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, asking
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import ConfigError, LoginRefused
+from kafka_eos.interfaces import Services
+from tests.broker.kafka_kit import job, read, send, task
 from tests.certificates import Pair
+from tests.chaos.harness import create_topic
 from tests.oidc import provider, unsigned
 from tests.secured import PASSWORD, RENEWED, SESSION_MS, Secured
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.xdist_group("secured")
 
@@ -109,6 +113,30 @@ def test_a_new_connection_comes_in_with_the_password_of_now(secured: Secured, tm
         while time.monotonic() < ends or writes.is_alive():
             assert rpc.describe("any") is None
             time.sleep(0.05)
+
+
+def test_a_reader_goes_on_with_the_password_of_now_and_says_that_it_has_none(secured: Secured, tmp_path: Path) -> None:
+    """The client itself would ask for ever, and return nothing."""
+    name, file = f"renewed-{uuid.uuid4().hex[:8]}", tmp_path / "password"
+    create_topic(secured.open, name, 1)
+    file.write_text("one")
+    secured.password(RENEWED, "one")
+    user = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": RENEWED, "sasl.password.from_file": str(file)}
+    ctx = job(secured.addresses["SASL"])
+    source = KafkaSource(name, config=secured.config("SASL", **user))
+    send(secured.open, name, b"1", b"2")
+    with closing(source.reader(task(ctx, "in", Services()), source.discover(ctx, None))) as reader:
+        assert read(reader, 2) == [b"1", b"2"]
+        file.write_text("two")
+        secured.password(RENEWED, "two")
+        first = reader._client  # type: ignore[attr-defined]
+        eventually(lambda: reader.poll(1, 0.1) or reader._client is not first, "its session ends")  # type: ignore[attr-defined]
+        send(secured.open, name, b"3")
+        assert read(reader, 1) == [b"3"]
+
+        secured.password(RENEWED, "three")
+        with pytest.raises(LoginRefused, match=f"read {name}: .*uthentication"):
+            eventually(lambda: reader.poll(1, 0.1), "it is refused")
 
 
 def test_who_cannot_come_in_may_be_let_in_later(secured: Secured, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_a_job_is_killed_recovers_and_is_audited(
     assert PASSWORD not in done.stdout + done.stderr
 
 
+@pytest.mark.campaign
 def test_a_password_is_changed_while_the_job_runs(secured: Secured, tmp_path: Path) -> None:
     """First at the broker: sessions end, and nobody comes in before the file has it. Then in the file first."""
     file = tmp_path / "password"
@@ -95,7 +96,7 @@ def test_a_password_is_changed_while_the_job_runs(secured: Secured, tmp_path: Pa
         assert all(
             "refuse" in event["reason"] or "uthentication" in event["reason"] for event in started.events("restarting")
         )
-        print("restarts", restarts, started.count("restarting"))
+        assert started.count("restarting") <= restarts + 1
     job.run()
 
     check_all(job)

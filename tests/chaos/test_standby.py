@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.coordinator.status import STATUS
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, check, read
-from tests.chaos.running import Running, audit_passes, check_all, running
+from tests.chaos.running import Running, audit_passes, check_all, refused, running
 from tests.contract import s3_server
 from tests.marks import campaign
 from tests.waiting import PATIENCE, eventually
@@ -146,6 +149,25 @@ def test_one_that_runs_without_standby_is_let_alone(new_job: NewJob) -> None:
     check_all(job)
 
 
+def test_a_plain_run_beside_a_frozen_one_is_refused_here_and_takes_over_elsewhere(new_job: NewJob) -> None:
+    """The kernel keeps the lock of a process that is stopped; terms hold without any."""
+    job = new_job(600)
+    with running(job) as frozen:
+        frozen.until_output()
+        frozen.send(signal.SIGSTOP)
+
+        said = refused(job, 2)
+        assert f"already run by process {frozen.pid}" in said
+        assert f"is frozen (stopped by a signal or a debugger): let it go on (kill -CONT {frozen.pid})" in said
+
+        elsewhere(job)
+        job.run()
+        frozen.send(signal.SIGCONT)
+        assert frozen.ended() == 1
+        assert "Fenced" in frozen.log
+    check_all(job)
+
+
 def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
     """Each has a lock of its own: the heartbeats alone tell the one of the other."""
     if s3_server.binary() is None:
@@ -158,12 +180,27 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
             eventually(lambda: f"stands by for process {leader.pid} on " in log.read_text(), "the second one stands by")
             eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
 
+            told = told_at(job, two)
+            assert (told["how"], told["pid"], told["host"]) == ("running", leader.pid, socket.gethostname())
+            assert told["epoch"] is not None
+
             leader.kill()
 
             assert standby.wait(PATIENCE) == 0, log.read_text()
             assert f"process {leader.pid} on " in log.read_text()
             assert "is gone: this supervisor takes over" in log.read_text()
+        assert told_at(job, one)["how"] == "stopped", "who led last ended in order, elsewhere"
         check(job)
+
+
+def told_at(job: Job, home: Path) -> dict[str, Any]:
+    """What ``kafka-eos status`` says on one machine."""
+    command = [sys.executable, "-m", "kafka_eos", "status", job.name, "--json"]
+    where = {**job.environ(), "KAFKA_EOS_CHECKPOINT_DIR": job.environment["TEST_CHECKPOINTS"]}
+    done = subprocess.run(command, env=where, cwd=home, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @contextmanager

@@ -17,12 +17,14 @@ def handle(operator: str, *sizes: int) -> StateHandle:
 
 
 def test_the_state_of_each_operator_is_that_of_all_its_subtasks() -> None:
-    acked = Acked({}, (handle("total", 3, 4), handle("other", 5), handle("total", 1), handle("none")), ())
+    states = (handle("total", 3, 4), handle("other", 5), handle("total", 1), handle("none"))
+    acked = Acked({}, states, (), tally=Tally(read={"orders": 9}))
 
     assert acked.figures == {
         "state_bytes": 13,
         "state_bytes_by_operator": {"none": 0, "other": 5, "total": 8},
         "committables": 0,
+        "read": {"orders": 9},
         "records_by_sink": {},
     }
 

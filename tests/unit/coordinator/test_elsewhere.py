@@ -1,0 +1,118 @@
+"""What a checkpoint store tells of a job that another machine leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kafka_eos.checkpoints import manifest as records
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Claim, Receipt
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.coordinator.elsewhere import leads_here, stands
+from kafka_eos.coordinator.heartbeats import Heartbeat
+from kafka_eos.coordinator.standing import Standing
+from kafka_eos.protocol.standby import Ending
+from tests.unit.checkpoints.checkpoint_samples import JOB, MANIFEST
+
+HOST, PID = "one", 7
+
+
+class Look:
+    """A store, and a clock that only its own sleep moves; ``meanwhile`` happens at the first sleep."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.storage, self.now, self._meanwhile = LocalStorage(root), 0.0, meanwhile
+
+    def beat(self, count: int, ended: Ending | None = None) -> None:
+        beat = Heartbeat(HOST, PID, "lock", ended, 3.0)
+        self.storage.publish(paths.heartbeat_name("ab" * 8, count), msgspec.json.encode(beat))
+
+    def claim(self, term: int = 1, host: str = HOST) -> None:
+        records.publish(self.storage, Claim(job=JOB, term=term, host=host, pid=PID, at=0))
+
+    def sleep(self, seconds: float) -> None:
+        if not self.now:
+            self._meanwhile()
+        self.now += seconds
+
+    def told(self) -> Standing | None:
+        return stands(self.storage, JOB, self.sleep, lambda: self.now)
+
+
+def test_of_a_job_that_nobody_led_nothing_is_told(tmp_path: Path) -> None:
+    assert Look(tmp_path).told() is None
+
+
+def test_a_heartbeat_that_comes_while_somebody_looks_is_a_leader_at_work(tmp_path: Path) -> None:
+    look = Look(tmp_path, lambda: look.beat(2))
+    look.claim()
+    look.beat(1)
+    found = look.told()
+
+    assert found is not None
+    assert (found.how, found.host, found.pid, found.why, found.is_fault) == ("running", HOST, PID, None, False)
+    assert look.now < 1
+
+
+def test_one_that_does_not_come_in_its_time_is_silence(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    look.claim()
+    look.beat(1)
+    found = look.told()
+
+    assert found is not None
+    assert (found.how, found.is_fault) == ("silent", True)
+    assert found.why == "it has given no heartbeat for 4.5 s, and should every 3 s"
+    assert 4.5 <= look.now < 5
+
+
+@pytest.mark.parametrize(("ended", "why"), [("stopped", None), ("left", "no other supervisor has taken over yet")])
+def test_the_last_heartbeat_says_how_the_leader_ended(tmp_path: Path, ended: Ending, why: str | None) -> None:
+    look = Look(tmp_path)
+    look.claim()
+    look.beat(1, ended)
+    found = look.told()
+
+    assert found is not None
+    assert (found.how, look.now) == ("stopped", 0.0)
+    assert (found.why is None) if why is None else (why in (found.why or ""))
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_of_one_without_heartbeats_its_terms_and_checkpoints_tell(tmp_path: Path, alive: bool) -> None:
+    look = Look(tmp_path, (lambda: look.claim(2, "two")) if alive else (lambda: None))
+    look.claim()
+    found = look.told()
+
+    assert found is not None
+    assert (found.how, found.host) == (("running", "two") if alive else ("silent", HOST))
+    assert alive or (found.why or "").endswith("it runs without --standby, if it runs")
+
+
+def test_what_is_committed_is_told_with_the_size_of_its_state(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    look.claim()
+    look.beat(1, "stopped")
+    for epoch in (3, 4, 5):
+        records.publish(look.storage, msgspec.structs.replace(MANIFEST, epoch=epoch))
+        if epoch < 5:
+            records.publish(look.storage, Receipt(job=JOB, epoch=epoch, term=MANIFEST.term, created_at=0, outcomes=()))
+    found = look.told()
+
+    assert found is not None
+    assert (found.epoch, found.workers, found.state_bytes) == (4, 1, {"total": 1089})
+    assert found.committed is not None and found.committed > 1e9
+
+
+def test_whether_this_machine_led_last_is_told_by_the_newest_term(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    assert not leads_here(look.storage, JOB, HOST, PID)
+    look.claim()
+    assert leads_here(look.storage, JOB, HOST, PID)
+    look.claim(2, "two")
+
+    assert not leads_here(look.storage, JOB, HOST, PID)
