@@ -318,12 +318,13 @@ def test_the_tables_shown_are_written(
     assert len(read(bootstrap, totals)) == 4
 
 
-def test_the_delta_table_shown_is_written(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
-    """The pipeline of docs/delta.md as it is, but for the places where it reads and writes."""
-    sales, where = topic(2), str(tmp_path / "sales")
-    shown, reading = blocks(ROOT / "docs/delta.md", "python")
+@pytest.mark.parametrize("page", ["delta", "iceberg"])
+def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+    """The pipeline of the page as it is, but for the places where it reads and writes."""
+    sales, where = topic(2), str(tmp_path)
+    shown, reading = blocks(ROOT / f"docs/{page}.md", "python")
     (tmp_path / "sales.py").write_text(
-        shown.replace('KafkaSource("sales"', f'KafkaSource("{sales}"').replace("/data/sales", where)
+        shown.replace('KafkaSource("sales"', f'KafkaSource("{sales}"').replace("/data", where)
     )
     producer = Producer({"bootstrap.servers": bootstrap})
     for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]:
@@ -335,7 +336,7 @@ def test_the_delta_table_shown_is_written(tmp_path: Path, bootstrap: str, topic:
     run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     names: dict[str, Any] = {}
-    exec(reading.replace("/data/sales", where), names)
+    exec(reading.replace("/data", where), names)
     rows = names["table"].to_pylist()
     assert sorted((row["user"], row["amount"]) for row in rows) == [("ann", 3), ("ann", 4), ("bob", 2)]
     assert {row["at"].isoformat() for row in rows} == {"2026-01-31T12:00:00+00:00"}

@@ -263,6 +263,8 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
             {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.demo.postgres"},
         ),
         ("deltalake", {"kafka_eos.connectors.delta.log"}),
+        ("pyiceberg", {"kafka_eos.connectors.iceberg.table", "kafka_eos.connectors.iceberg.durable"}),
+        ("sqlalchemy", {"kafka_eos.connectors.iceberg.table"}),
         ("boto3", {"kafka_eos.connectors.files.s3.client"}),
         ("botocore", {"kafka_eos.connectors.files.s3.client"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py

@@ -140,6 +140,9 @@ class DeltaLog:
                 raise ConfigError(f"DeltaSink cannot write to {self.text}: {'; '.join(wrong)}")
             return pa.schema(table.schema().to_arrow()), str(table.metadata().id), _in_short(table)
 
+    def directory(self) -> Path:
+        return self._directory
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows that are there now."""
         with self.mapped(Retryable, "read"):
@@ -182,7 +185,10 @@ def problems(table: DeltaTable) -> Iterator[str]:
 
 
 def _in_short(table: DeltaTable) -> str:
-    return hashlib.sha256(table.schema().to_json().encode()).hexdigest()[:16]
+    """All that ``fit`` looks at."""
+    metadata, features = table.metadata(), sorted(table.protocol().writer_features or ())
+    said = [table.schema().to_json(), metadata.partition_columns, metadata.configuration, features]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _number(epoch: EpochId) -> int:

@@ -132,15 +132,18 @@ class LakeCommitter:
         return self._end(lambda part: part.job == ctx.job and ctx.owns(part.identity) and part.epoch.term < ctx.term)
 
     def _end(self, whose: Callable[[Part], bool]) -> list[str]:
-        """Whoever may commit has done it before: what it committed has no note any more."""
+        """What a commit has named stays, also where only older versions of the table refer to it."""
         with mapped(Retryable, f"clean up {self._table.text}"):
             old = self._noted(whose)
-            referred = self._table.files() if old else frozenset()
+            seen = {life: self._table.look(life) for life in {_life(part) for part in old}}
+            kept = {part for part in old if _is_committed(part, seen[_life(part)])}
+            referred = self._table.files() if len(kept) < len(old) else frozenset()
+            removed = [names.data(part) for part in old if part not in kept and names.data(part) not in referred]
+            for name in removed:
+                self._store.delete(name)
             for part in old:
-                if names.data(part) not in referred:
-                    self._store.delete(names.data(part))
                 self._store.delete(names.note(part))
-            return [names.data(part) for part in old if names.data(part) not in referred]
+            return removed
 
     def _noted(self, whose: Callable[[Part], bool]) -> dict[Part, float]:
         parsed = ((names.noted(name), since) for name, since in self._store.notes().items())

@@ -60,7 +60,7 @@ class Promise:
     """What a committable's payload says. Reading it proves that its names are ones that this module forms.
 
     ``table``   the identity of the table that the file was written for: another one in its place is not that table
-    ``schema``  what the table's columns were then, in short
+    ``schema``  what the table's columns were then, and what else a file has to fit, in short
     """
 
     part: Part

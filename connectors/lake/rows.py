@@ -5,7 +5,7 @@ Rule: the table says what its columns are; a value that one would change is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.errors import ConfigError
 
 _ROW_GROUP: Final = 131_072
+_ID: Final = b"PARQUET:field_id"
 _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("a bool", kinds.is_boolean),
     ("an integer", kinds.is_integer),
@@ -47,14 +48,36 @@ def layout_of(schema: pa.Schema, value: Any, table: str) -> ArrowLayout:
 
 
 def changed(now: pa.Schema, then: pa.Schema) -> str | None:
-    """Why a data file with the columns ``then`` does not fit into a table that has ``now``; None if it does."""
-    for field in then:
-        if field.name not in now.names:
-            return f"it has no column {field.name} any more"
-        if _family(now.field(field.name).type) != _family(field.type):
-            return f"its column {field.name} is {now.field(field.name).type} now, and was {field.type}"
-    unset = [field.name for field in now if not field.nullable and field.name not in then.names]
+    """Why a data file with the columns ``then`` does not fit into a table that has ``now``; None if it does.
+
+    A column, or what is in one, is the same if it has the same id, as Iceberg gives them, and else the same name.
+    """
+    there, given = ({known: (at, field) for known, at, field in _all(schema)} for schema in (now, then))
+    for known, (at, field) in given.items():
+        if known not in there:
+            return f"it has no column {at} any more, or another one of this name"
+        at, has = there[known]
+        if _family(has.type) != _family(field.type):
+            return f"its column {at} is {has.type} now, and was {field.type}"
+    unset = [at for known, (at, field) in there.items() if not field.nullable and known not in given]
     return f"its new column {', '.join(unset)} may not be null" if unset else None
+
+
+def _all(fields: Iterable[pa.Field], inside: str = "") -> Iterator[tuple[bytes | str, str, pa.Field]]:
+    """Every field, however deep: what it is known as, its name, and itself."""
+    for field in fields:
+        yield from _named(field, f"{inside}{field.name}")
+
+
+def _named(field: pa.Field, at: str) -> Iterator[tuple[bytes | str, str, pa.Field]]:
+    yield (field.metadata or {}).get(_ID, at), at, field
+    if kinds.is_struct(field.type):
+        yield from _all(field.type, f"{at}.")
+    elif kinds.is_list(field.type) or kinds.is_large_list(field.type):
+        yield from _named(field.type.value_field, f"{at}[]")
+    elif kinds.is_map(field.type):
+        yield from _named(field.type.key_field, f"{at}{{key}}")
+        yield from _named(field.type.item_field, f"{at}{{}}")
 
 
 def _misfits(schema: pa.Schema, value: Any) -> Iterator[str]:

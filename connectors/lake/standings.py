@@ -32,7 +32,7 @@ class Seen:
     """What a table's log says of one life, at one version.
 
     ``table``    the table's identity
-    ``schema``   its columns, in short
+    ``schema``   its columns and what else a data file has to fit, in short
     ``version``  what the next commit of ours is based on
     ``fence``    the newest term of the life that has begun here; ``OVER``; None if none has
     ``marker``   the newest epoch of the life that is committed here, with the term that decided it; None if none is

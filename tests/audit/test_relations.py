@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import And, EqualTo
 
 from kafka_eos.audit import Check, Conclusion, Verdict, relations
 from kafka_eos.connectors.files.s3.client import Address, Bucket
@@ -29,6 +31,7 @@ from pathlib import Path
 from kafka_eos import Pipeline
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.postgres import PostgresSink
 
@@ -64,6 +67,9 @@ totals.sink(FileSink("{bucket}", value=Total, format="parquet", envelope=True,
                      partition_by=lambda row: {{"user": row.user}}), name="objects")
 totals.sink(FileSink(Path(__file__).parent / "files", value=Total, format="parquet"), name="files")
 totals.sink(DeltaSink(Path(__file__).parent / "delta", value=Total, create=True), name="delta")
+home = Path(__file__).parent
+catalog = {{"type": "sql", "uri": f"sqlite:///{{home}}/catalog.db", "warehouse": f"file://{{home}}"}}
+totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="iceberg")
 """
 ORDERS = 60
 
@@ -95,13 +101,18 @@ def execute(job: Job, *statements: str) -> None:
             connection.execute(statement)
 
 
-def corrupt_table(job: Job) -> None:
-    """One row is taken away, one is there twice, and one is nobody's."""
+def corrupt_tables(job: Job) -> None:
+    """In each, one row is taken away, one is there twice, and one is nobody's."""
     table = DeltaTable(job.app.parent / "delta")
     first, *_, last = sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: (row["user"], row["total"]))
     table.delete(f"user = '{first['user']}' AND total = {first['total']}")
     more = [last, {"user": "stranger", "total": 1, "share": 0.5}]
     write_deltalake(table, pa.Table.from_pylist(more, pa.schema(table.schema().to_arrow())), mode="append")
+    home = job.app.parent
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}")
+    iceberg = catalog.load_table("shop.totals")
+    iceberg.delete(And(EqualTo("user", first["user"]), EqualTo("total", first["total"])))
+    iceberg.append(pa.Table.from_pylist(more, iceberg.schema().as_arrow()))
 
 
 def found(verdict: Verdict) -> dict[Any, Any]:
@@ -135,14 +146,14 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
     cut = sorted((job.app.parent / "files").rglob("part-*"))[0]
     cut_rows = pq.ParquetFile(cut).metadata.num_rows
     cut.write_bytes(cut.read_bytes()[:-12])
-    corrupt_table(job)
+    corrupt_tables(job)
 
     wrong = found(job.audit(spark))
 
     assert {"totals": 1, "newest": 1}.items() <= wrong[Check.WRONG_TOTAL].items()
-    assert wrong[Check.LOST] == {"newest": 1, "lines": 1, "objects": gone, "files": cut_rows, "delta": 1}
-    assert wrong[Check.UNEXPECTED] == {"newest": 1, "delta": 1}
-    assert wrong[Check.DUPLICATE] == {"lines": 1, "delta": 1}
+    assert wrong[Check.LOST] == {"newest": 1, "lines": 1, "objects": gone, "files": cut_rows, "delta": 1, "iceberg": 1}
+    assert wrong[Check.UNEXPECTED] == {"newest": 1, "delta": 1, "iceberg": 1}
+    assert wrong[Check.DUPLICATE] == {"lines": 1, "delta": 1, "iceberg": 1}
     assert wrong[Check.TORN] == {"objects": 1, "files": 1}
 
 

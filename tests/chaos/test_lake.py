@@ -1,4 +1,4 @@
-"""One job that writes Kafka, PostgreSQL, Parquet files and a Delta table, killed between any two commits of them."""
+"""One job that writes Kafka, PostgreSQL, Parquet files, a Delta and an Iceberg table, killed between two commits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyarrow import fs
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from kafka_eos.addresses import options
 from kafka_eos.checkpoints import paths
@@ -30,8 +32,8 @@ from tests.contract import s3_server
 from tests.marks import campaign
 
 Rows = list[tuple[str, int, int]]
-COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3, 4))
-"""An epoch has five commits: of a transaction, a staging table, a file of each partition, and a version of a table."""
+COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3, 4, 5))
+"""An epoch has six commits: a transaction, a staging table, a file of each partition, a version of each lake table."""
 OF_A_TABLE = ("lake.commit.before=kill", "lake.commit.after=kill")
 
 RESTARTS_BEGIN_WITH = 300
@@ -43,6 +45,7 @@ LEDGERS = {"lives", "made", "staged", "ledger"}
 @pytest.fixture
 def lake(new_job: Callable[..., Job], database: Callable[[], str], tmp_path: Path) -> Callable[..., Job]:
     def make(records: int = 300, where: str = "", **environment: Any) -> Job:
+        (tmp_path / "tables").mkdir()
         given = {
             "TEST_DATABASE": database(),
             "TEST_OUT_DIR": where or str(tmp_path / "lake"),
@@ -101,6 +104,18 @@ def in_delta(job: Job) -> Rows:
     return sorted((row["account"], row["total"], row["id"]) for row in rows)
 
 
+def iceberg(job: Job) -> Table | None:
+    where = job.environment["TEST_TABLES"]
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{where}/catalog.db", warehouse=f"file://{where}")
+    return catalog.load_table("shop.totals") if catalog.table_exists("shop.totals") else None
+
+
+def in_iceberg(job: Job) -> Rows:
+    table = iceberg(job)
+    rows = [] if table is None else table.scan().to_arrow().to_pylist()
+    return sorted((row["account"], row["total"], row["id"]) for row in rows)
+
+
 def told(job: Job) -> Rows:
     """The rows of the epochs of which readers are told that every system has them."""
     filesystem, root = place(job)
@@ -122,6 +137,7 @@ def check(job: Job) -> None:
     assert in_table(job) == wanted
     assert in_lake(job) == wanted
     assert in_delta(job) == wanted
+    assert in_iceberg(job) == wanted
     assert told(job) == wanted
     assert doctor(job) == (0, "nothing is open\n")
     assert leftovers(job) == {}
@@ -148,12 +164,15 @@ def staged_files(job: Job) -> list[str]:
 
 
 def data_files(job: Job) -> list[str]:
-    """Files of a table that no commit names, and notes of what is staged."""
-    where = Path(job.environment["TEST_TABLES"]) / "delta"
-    named = {str(name) for name in pa.table(DeltaTable(where).get_add_actions()).column("path").to_pylist()}
-    there = {path.name for path in where.glob("*.parquet")}
-    assert named <= there, "the table names a file that is not there"
-    return [*sorted(there - named), *(path.name for path in (where / CONTROL).glob(".staged*"))]
+    """Files of the tables that no commit names, and notes of what is staged."""
+    where, table = Path(job.environment["TEST_TABLES"]), iceberg(job)
+    assert table is not None
+    of_delta = pa.table(DeltaTable(where / "delta").get_add_actions()).column("path").to_pylist()
+    of_iceberg = [path.removeprefix("file://") for path in table.inspect.files().column("file_path").to_pylist()]
+    named = {*(f"{where}/delta/{name}" for name in of_delta), *of_iceberg}
+    there = {str(path) for path in where.rglob("part-*.parquet")}
+    assert named <= there, "a table names a file that is not there"
+    return [*sorted(there - named), *(path.name for path in where.rglob(f"{CONTROL}/.staged*"))]
 
 
 def uploads(job: Job) -> list[str]:
@@ -259,12 +278,12 @@ def test_before_the_first_commit_no_system_shows_an_epoch_and_readers_are_told_a
     job = lake(KAFKA_EOS_PARALLELISM=1)
     with standing(job, "commit.before", lambda: has_output(job)) as run:
         before = in_table(job)
-        assert in_kafka(job) == in_lake(job) == in_delta(job) == told(job) == before
+        assert in_kafka(job) == in_lake(job) == in_delta(job) == in_iceberg(job) == told(job) == before
         run.send(signal.SIGKILL)
     (job.directory / "failpoints.log").unlink()
     with standing(job, "commit.after", lambda: len(in_table(job)) > len(before)) as run:
         after = in_table(job)
-        assert in_kafka(job) == in_lake(job) == in_delta(job) == after
+        assert in_kafka(job) == in_lake(job) == in_delta(job) == in_iceberg(job) == after
         assert len(told(job)) < len(after)
         run.send(signal.SIGKILL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,8 +12,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, StringType
 
 from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake.committer import LakeCommitter
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Sink, Standing, TaskContext, Writer
@@ -27,8 +32,16 @@ class Lake(Protocol):
     """A table of one format, ``where`` it is, and what others may do to it."""
 
     where: Path
+    retyped: str
+    """What a commit says of ``retype``."""
 
     def sink(self) -> Sink[Any]: ...
+
+    def keep(self, copy: Path) -> None:
+        """A copy of all that there is of it."""
+
+    def put_back(self, copy: Path) -> None:
+        """As it was then."""
 
     def rows(self) -> list[int]: ...
 
@@ -47,6 +60,9 @@ class Lake(Protocol):
     def widen(self) -> None:
         """A new column that may be null."""
 
+    def forbid(self) -> None:
+        """A rule that files of ours do not keep."""
+
     def retype(self) -> None:
         """Another type for ``text``: nothing of what is staged fits any more."""
 
@@ -54,12 +70,21 @@ class Lake(Protocol):
 class DeltaLake:
     """Delta."""
 
+    retyped = "its column text is int64 now, and was string"
+
     def __init__(self, home: Path) -> None:
         self.where = home / "table"
         DeltaTable.create(self.where, COLUMNS)
 
     def sink(self) -> DeltaSink[Any]:
         return DeltaSink(self.where)
+
+    def keep(self, copy: Path) -> None:
+        shutil.copytree(self.where, copy)
+
+    def put_back(self, copy: Path) -> None:
+        shutil.rmtree(self.where)
+        shutil.copytree(copy, self.where)
 
     def table(self) -> DeltaTable:
         return DeltaTable(self.where)
@@ -88,6 +113,9 @@ class DeltaLake:
     def widen(self) -> None:
         self.table().alter.add_columns(DeltaTable.create(self.where.with_name("wide"), NEW).schema().fields)
 
+    def forbid(self) -> None:
+        self.table().alter.add_constraint({"some": "id > 0"})
+
     def retype(self) -> None:
         from deltalake import write_deltalake
 
@@ -95,6 +123,79 @@ class DeltaLake:
 
 
 NEW = pa.schema([pa.field("more", pa.string())])
+
+
+class IcebergLake:
+    """Iceberg, with a catalog in SQLite."""
+
+    retyped = "it has no column text any more, or another one of this name"
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(exist_ok=True)
+        self._catalog, self.where = home / "catalog.db", home / "warehouse/shop/rows"
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{self._catalog}?timeout=0.2",
+            "warehouse": f"file://{home}/warehouse",
+        }
+        self.catalog().create_namespace("shop")
+        self.catalog().create_table("shop.rows", COLUMNS)
+
+    def sink(self) -> IcebergSink[Any]:
+        return IcebergSink("shop.rows", catalog="test", properties=self.properties)
+
+    def catalog(self) -> Catalog:
+        return load_catalog("test", **self.properties)
+
+    def table(self) -> Table:
+        return self.catalog().load_table("shop.rows")
+
+    def keep(self, copy: Path) -> None:
+        shutil.copytree(self.where, copy)
+        shutil.copy(self._catalog, copy / "catalog.db")
+
+    def put_back(self, copy: Path) -> None:
+        shutil.rmtree(self.where)
+        shutil.copytree(copy, self.where)
+        with sqlite3.connect(copy / "catalog.db") as kept, sqlite3.connect(self._catalog) as now:
+            kept.backup(now)
+
+    def rows(self) -> list[int]:
+        return sorted(self.table().scan().to_arrow().column("id").to_pylist())
+
+    def versions(self) -> int:
+        return self.table().last_sequence_number
+
+    def others_append(self) -> None:
+        self.table().append(COLUMNS.empty_table())
+
+    def compact_and_forget(self) -> None:
+        table = self.table()
+        table.overwrite(table.scan().to_arrow())
+        newest = table.refresh().metadata.current_snapshot_id
+        others = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id != newest]
+        table.maintenance.expire_snapshots().by_ids(others).commit()
+        for path in (self.where / "data").glob("part-*"):
+            path.unlink()
+        assert len(table.refresh().snapshots()) == 1
+
+    def replace(self) -> None:
+        self.catalog().drop_table("shop.rows")
+        self.catalog().create_table("shop.rows", COLUMNS)
+
+    def widen(self) -> None:
+        with self.table().update_schema() as change:
+            change.add_column("more", StringType())
+
+    def forbid(self) -> None:
+        with self.table().update_spec() as change:
+            change.add_identity("id")
+
+    def retype(self) -> None:
+        with self.table().update_schema(allow_incompatible_changes=True) as change:
+            change.delete_column("text")
+        with self.table().update_schema() as change:
+            change.add_column("text", LongType())
 
 
 @dataclass

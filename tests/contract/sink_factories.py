@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import Avro, Csv, FileSink, Parquet, Roll
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.testing import MemorySink
@@ -56,3 +57,7 @@ def postgres_sink(
 
 def delta_sink(table: str) -> DeltaSink[dict[str, Any]]:
     return DeltaSink(table)
+
+
+def iceberg_sink(properties: dict[str, str]) -> IcebergSink[dict[str, Any]]:
+    return IcebergSink("shop.rows", catalog="test", properties=properties)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,10 @@ from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
 from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing
-from tests.contract.lakes import DeltaLake, Lake, Life, at, commit, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
 
 
-@pytest.fixture(params=[DeltaLake])
+@pytest.fixture(params=[DeltaLake, IcebergLake])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     make: Callable[[Path], Lake] = request.param
     return make(tmp_path)
@@ -53,15 +52,25 @@ def test_all_that_writers_have_staged_for_an_epoch_is_one_commit(lake: Lake, lif
     assert notes(lake) == set()
 
 
-def test_a_commit_is_on_the_disk_when_it_is_answered(lake: Lake, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that it names before it, its entry in the log and the checkpoint that the log may get after it."""
-    committer = life.recovered(1)
-    synced: list[str] = []
+@pytest.fixture
+def synced(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced from now on, below the place of the table."""
+    found: list[str] = []
 
     def fsync(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{lake.where}/"))
+        found.append(os.readlink(f"/proc/self/fd/{fd}").removeprefix(f"{lake.where}/"))
 
     monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+@pytest.mark.parametrize("lake", [DeltaLake], indirect=True)
+def test_a_commit_of_a_delta_table_is_on_the_disk_when_it_is_answered(
+    lake: Lake, life: Life, synced: list[str]
+) -> None:
+    """The file that it names before it, its entry in the log and the checkpoint that the log may get after it."""
+    committer = life.recovered(1)
+    synced.clear()
     committables = life.prepared(1, 1, [1])
     assert synced[-2:] == [*data_files(lake), str(lake.where)]
     synced.clear()
@@ -73,6 +82,28 @@ def test_a_commit_is_on_the_disk_when_it_is_answered(lake: Lake, life: Life, mon
     DeltaTable(lake.where).create_checkpoint()
     life.committer()._table.settle()
     assert {"_delta_log/_last_checkpoint", f"_delta_log/{lake.versions() - 1:020}.checkpoint.parquet"} <= {*synced}
+
+
+@pytest.mark.parametrize("lake", [IcebergLake], indirect=True)
+def test_a_catalog_hears_of_an_iceberg_table_s_files_when_they_are_on_the_disk(
+    lake: IcebergLake, life: Life, synced: list[str]
+) -> None:
+    committer = life.recovered(1)
+    synced.clear()
+    committables = life.prepared(1, 1, [1])
+    (name,) = data_files(lake)
+    assert synced[-2:] == [f"data/{name}", "data"]
+    synced.clear()
+
+    commit(committer, at(1, 1), committables)
+
+    table = lake.table()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(table.io)
+    named = [manifest.manifest_path, snapshot.manifest_list, table.metadata_location]
+    files = [path.removeprefix(f"file://{lake.where}/") for path in named]
+    assert synced[:6] == [each for file in files for each in (file, "metadata")]
 
 
 def test_a_committable_alone_is_not_committed(life: Life) -> None:
@@ -108,10 +139,13 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     right, table = permit(old, at(1, 1), committables), old._table
     orders = LakeLife("orders", life.identity)
     seen = table.look(orders)
-    life.recovered(2)
+    (promise,) = (names.Promise.read(each.payload) for each in committables)
+    new = life.committer()
+    new.hold(life.context(2))
 
     with pytest.raises(Overtaken):
-        table.append(seen, orders, 1, at(1, 1), [DataFile("part-x.parquet", 1, 2)])
+        table.append(seen, orders, 1, at(1, 1), [DataFile(promise.data, promise.size, 2)])
+    new.abort_orphans(life.context(2))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     assert lake.rows() == []
@@ -187,15 +221,14 @@ def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
     committer = life.recovered(1)
     committables = life.prepared(1, 1, [1])
     kept = tmp_path / "kept"
-    shutil.copytree(lake.where, kept)
+    lake.keep(kept)
     lake.replace()
 
     (probe,) = life.committer().probe_all(committables)
     assert probe.standing is Standing.UNKNOWN
     assert "it was dropped or replaced meanwhile. Bring the old one back" in probe.detail
 
-    shutil.rmtree(lake.where)
-    shutil.copytree(kept, lake.where)
+    lake.put_back(kept)
     assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
     assert lake.rows() == [1]
 
@@ -203,12 +236,11 @@ def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
 def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Life, tmp_path: Path) -> None:
     """A backup from before the job's first start was put back: it may have had the commit."""
     older = tmp_path / "older"
-    shutil.copytree(lake.where, older)
+    lake.keep(older)
     committer = life.recovered(1)
     committables = life.prepared(1, 1, [1])
     commit(committer, at(1, 1), committables)
-    shutil.rmtree(lake.where)
-    shutil.copytree(older, lake.where)
+    lake.put_back(older)
 
     (probe,) = life.committer().probe_all(committables)
 
@@ -317,16 +349,25 @@ def test_a_column_of_another_type_stops_the_commit_and_nothing_is_lost(lake: Lak
     committables = life.prepared(1, 1, [5])
     right = permit(committer, at(1, 1), committables)
     kept = tmp_path / "kept"
-    shutil.copytree(lake.where, kept)
+    lake.keep(kept)
     lake.retype()
 
-    with pytest.raises(ConfigError, match="its column text is int64 now, and was string. It stays staged"):
+    with pytest.raises(ConfigError, match=f"{lake.retyped}. It stays staged"):
         committer.commit_all(right, committables)
 
-    shutil.rmtree(lake.where)
-    shutil.copytree(kept, lake.where)
+    lake.put_back(kept)
     assert {*life.committer().commit_all(right, committables)} == {Outcome.COMMITTED}
     assert lake.rows() == [5]
+
+
+def test_a_table_that_asks_more_of_files_than_when_they_were_staged_stops_the_commit(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [5])
+    lake.forbid()
+
+    with pytest.raises(ConfigError, match="cannot write to .*(constraints|partitioned)"):
+        commit(committer, at(1, 1), committables)
+    assert lake.rows() == []
 
 
 @pytest.mark.parametrize(

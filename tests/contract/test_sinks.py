@@ -21,6 +21,7 @@ from kafka_eos.interfaces import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from tests.chaos.harness import read
+from tests.contract.lakes import IcebergLake
 from tests.marks import campaign
 
 
@@ -121,6 +122,22 @@ def test_delta_sink(check: str, tmp_path: Path) -> None:
 
         return SinkUnderTest(
             "sink_factories:delta_sink", {"table": table}, read_back, take_away=lambda: DeltaTable(table).delete()
+        )
+
+    check_sink(fresh, check)
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_iceberg_sink(check: str, tmp_path: Path) -> None:
+    def fresh() -> SinkUnderTest:
+        lake = IcebergLake(tmp_path / uuid.uuid4().hex)
+
+        def read_back() -> list[Any]:
+            return sorted(lake.table().scan().to_arrow().to_pylist(), key=lambda row: int(row["id"]))
+
+        arguments: dict[str, Json] = {"properties": {**lake.properties}}
+        return SinkUnderTest(
+            "sink_factories:iceberg_sink", arguments, read_back, take_away=lambda: lake.table().delete("true")
         )
 
     check_sink(fresh, check)

@@ -8,12 +8,14 @@ from typing import Any
 
 import psycopg
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from kafka_eos.connectors.lake.names import CONTROL
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
 TABLES = """
 from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.postgres import PostgresSink
 
 pipeline = Pipeline("{name}")
@@ -28,6 +30,8 @@ totals.sink(KafkaSink("{output}", value=Total, key=lambda total: total.account),
 totals.sink(PostgresSink("DATABASE", "totals", value=Total, create=True), name="to-rows")
 totals.sink(PostgresSink("DATABASE", "newest", value=Total, key="account", create=True), name="to-newest")
 totals.sink(DeltaSink("LAKE/delta", value=Total, create=True), name="to-delta")
+catalog = {{"type": "sql", "uri": "sqlite:///LAKE/catalog.db", "warehouse": "file://LAKE/iceberg"}}
+totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="to-iceberg")
 """
 
 
@@ -54,8 +58,10 @@ def test_rows_are_there_once_though_a_task_is_killed_and_the_job_moves_to_the_ot
     table = DeltaTable(tmp_path / "delta")
     in_delta = [(row["account"], row["total"], row["id"]) for row in table.to_pyarrow_table().to_pylist()]
     assert sorted(in_delta) == sorted(wanted)  # a table has no order
-    assert {path.name for path in (tmp_path / "delta").glob("*.parquet")} == {
-        Path(uri).name for uri in table.file_uris()
-    }
-    assert list((tmp_path / "delta" / CONTROL).glob(".staged*")) == []
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    iceberg = catalog.load_table("shop.totals")
+    assert sorted(tuple(row.values()) for row in iceberg.scan().to_arrow().to_pylist()) == sorted(wanted)
+    named = [*table.file_uris(), *iceberg.inspect.files().column("file_path").to_pylist()]
+    assert {path.name for path in tmp_path.rglob("part-*.parquet")} == {Path(uri).name for uri in named}
+    assert list(tmp_path.rglob(f"{CONTROL}/.staged*")) == []
     assert job.left_open() == []

@@ -1,4 +1,4 @@
-"""Running totals per account to Kafka, PostgreSQL, Parquet files in partitions and a Delta table: one epoch in all."""
+"""Running totals per account to Kafka, PostgreSQL, Parquet files in partitions, a Delta and an Iceberg table."""
 
 import os
 import time
@@ -8,6 +8,7 @@ import msgspec
 from kafka_eos import Pipeline
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.postgres import PostgresSink
 
@@ -60,6 +61,19 @@ totals.sink(
     name="to-lake",
 )
 totals.sink(DeltaSink(os.environ["TEST_TABLES"] + "/delta", value=Total, create=True), name="to-delta")
+totals.sink(
+    IcebergSink(
+        "shop.totals",
+        properties={
+            "type": "sql",
+            "uri": f"sqlite:///{os.environ['TEST_TABLES']}/catalog.db",
+            "warehouse": f"file://{os.environ['TEST_TABLES']}/iceberg",
+        },
+        value=Total,
+        create=True,
+    ),
+    name="to-iceberg",
+)
 
 if __name__ == "__main__":
     pipeline.run()

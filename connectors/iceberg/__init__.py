@@ -1,0 +1,11 @@
+"""Iceberg tables: ``IcebergSink``, which appends rows, each exactly once.
+
+Rule: ``table`` and ``durable`` are the only modules that call the library, and what it shares with other formats is in
+``lake``.
+"""
+
+from __future__ import annotations
+
+from kafka_eos.connectors.iceberg.sink import IcebergSink
+
+__all__ = ["IcebergSink"]

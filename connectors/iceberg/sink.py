@@ -1,0 +1,75 @@
+"""``IcebergSink``: rows of an Iceberg table, each exactly once.
+
+Rule: pyiceberg is imported when a sink is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from kafka_eos.connectors.lake.sink import LakeSink
+from kafka_eos.errors import ConfigError
+from kafka_eos.extras import expect_extra
+from kafka_eos.interfaces import Json
+
+T = TypeVar("T")
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+class IcebergSink(LakeSink[T]):
+    """Appends a stream of ``T`` to an Iceberg table, each value exactly once; all of an epoch is one snapshot.
+
+    ``table``       its name in the catalog, with its namespace: ``"shop.sales"``
+    ``catalog``     the name of the catalog, as pyiceberg's configuration has it
+    ``properties``  where that is, and how to come in, besides pyiceberg's configuration:
+                    ``{"type": "rest", "uri": …}``, ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``
+    ``value``       the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns.
+                    Without it rows are dicts of the table's columns
+    ``create``      make the table at the start if it is not there, with the columns of ``value``
+    """
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        catalog: str = "default",
+        properties: Mapping[str, str] = _NOTHING,
+        value: type[T] | None = None,
+        create: bool = False,
+    ) -> None:
+        expect_extra("iceberg", "IcebergSink")
+        _expect_name(table)
+        if not catalog:
+            raise ConfigError('IcebergSink: catalog="" names no catalog')
+        given: Mapping[str, object] = properties
+        if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
+            raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
+        from kafka_eos.connectors.iceberg.table import IcebergTable
+
+        scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
+        super().__init__(IcebergTable(catalog, table, properties), scope, value, create)
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": "iceberg",
+            "table": self._table.text,
+            "mode": "append",
+            "commit": "one snapshot of the table an epoch, with the epoch in the table's properties",
+        }
+
+    def __repr__(self) -> str:
+        return f"IcebergSink({self._table.text!r})"
+
+
+def _expect_name(table: object) -> None:
+    if not isinstance(table, str) or table.count(".") < 1 or not all(table.split(".")):
+        raise ConfigError(f"IcebergSink({table!r}): give the table's name with its namespace, as in 'shop.sales'")
+
+
+def _address(uri: str) -> str:
+    """Which catalog this is, without user and password."""
+    parts = urlsplit(uri)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"

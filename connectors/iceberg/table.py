@@ -1,0 +1,291 @@
+"""An Iceberg table and its catalog, as commits of epochs need them. With ``durable`` the only home of pyiceberg.
+
+A life of a job has two properties in the table's metadata, where no snapshot that expires can take them along:
+
+    kafka-eos.<life>.term     the fence: the newest term that has begun here
+    kafka-eos.<life>.epoch    the newest epoch that is committed, as <epoch>/<term>
+
+Each commit changes them together with the snapshot, and requires that the branch ``main`` is where it was at the look.
+A fence is a snapshot too, without files: so a commit that is late was made on a ``main`` that is not there any more.
+Rule: the library's own tries are off. It would make a commit again on whatever has come in between, without a look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+    ValidationError,
+    ValidationException,
+)
+from pyiceberg.io.pyarrow import (
+    UnsupportedPyArrowTypeException,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile as Described
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from sqlalchemy.exc import SQLAlchemyError
+
+from kafka_eos.connectors.iceberg.durable import DurableFileIO, local_path
+from kafka_eos.connectors.lake.standings import Seen
+from kafka_eos.connectors.lake.stores import LocalStore, Store
+from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
+from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.ids import Epoch, EpochId, Term
+
+_PREFIX: Final = "kafka-eos"
+_FILE_IO: Final = {"py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"}
+_ONE_TRY: Final = {"commit.retry.num-retries": "0"}
+_MERGED: Final = "commit.manifest-merge.enabled"
+"""Whether many small manifests become one. The format's own default is that they do; the library's is not."""
+_PLACES: Final = ("write.data.path", "write.object-storage.enabled", "write.py-location-provider.impl")
+_WRONG: Final = (
+    BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
+    ValidationError,
+)  # fmt: skip
+_NONE: Final = 0
+"""The snapshot of a table that has none."""
+
+
+class IcebergTable:
+    """One table. May be used from threads."""
+
+    def __init__(self, catalog: str, name: str, properties: Mapping[str, str]) -> None:
+        self.text = f"{catalog}:{name}"
+        self._catalog_name, self._name, self._properties = catalog, name, dict(properties)
+        self._newest: Table | None = None
+        """As the last look found it: a commit is made on it."""
+        self._lock = Lock()
+
+    # ------------------------------------------------------------ tables.LakeTable
+
+    def store(self) -> Store:
+        return LocalStore(self.directory() / "data")
+
+    def look(self, life: LakeLife) -> Seen:
+        with self.mapped(Retryable, "look into"):
+            table = self._newest = self.opened()
+            fence, marker = (table.properties.get(f"{_PREFIX}.{life}.{what}") for what in ("term", "epoch"))
+            return Seen(
+                str(table.metadata.table_uuid),
+                _in_short(table),
+                _snapshot(table),
+                None if fence is None else int(fence),
+                None if marker is None else _epoch(marker),
+            )
+
+    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
+        self._commit(seen, [], {f"{_PREFIX}.{life}.term": str(term)}, {"job": str(life), "term": str(term)})
+
+    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
+        marks = {f"{_PREFIX}.{life}.term": str(fence), f"{_PREFIX}.{life}.epoch": _number(epoch)}
+        told = {"job": str(life), "epoch": str(epoch.epoch.n), "term": str(epoch.term.n)}
+        self._commit(seen, files, marks, told)
+
+    def _commit(self, seen: Seen, files: Sequence[DataFile], marks: Mapping[str, str], told: Mapping[str, str]) -> None:
+        with self.mapped(Retryable, "commit to"):
+            table = self._newest
+            if table is None or (str(table.metadata.table_uuid), _snapshot(table)) != (seen.table, seen.version):
+                raise Overtaken  # another thread has looked since
+            transaction = _in_one_try(table).transaction()
+            transaction.set_properties(dict(marks))
+            summary = {f"{_PREFIX}.{name}": value for name, value in told.items()}
+            with transaction.update_snapshot(snapshot_properties=summary).merge_append() as snapshot:
+                for file in files:
+                    snapshot.append_data_file(described(table, file))
+            try:
+                transaction.commit_transaction()
+            except CommitFailedException as error:
+                raise Overtaken from error
+
+    def schema(self) -> pa.Schema:
+        return self.fit()[0]
+
+    def settle(self) -> None:
+        """What the catalog shows is durable: files are synced before it hears of them."""
+
+    def files(self) -> frozenset[str]:
+        with self.mapped(Retryable, "look into"):
+            table = self.opened()
+            snapshot, place = table.current_snapshot(), f"{_data(table)}/"
+            if snapshot is None:
+                return frozenset()
+            entries = (
+                entry for manifest in snapshot.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)
+            )
+            paths = [str(entry.data_file.file_path) for entry in entries]
+            return frozenset(path.removeprefix(place) for path in paths if path.startswith(place))
+
+    # ------------------------------------------------------------ for the sink
+
+    def exists(self) -> bool:
+        with self.mapped(Retryable, "look for"):
+            return self._catalog.table_exists(self._name)
+
+    def create(self, schema: pa.Schema) -> None:
+        """With its namespace. Raises ConfigError if Iceberg has no counterpart for a column."""
+        with self.mapped(Retryable, "create"):
+            try:
+                self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
+                self._catalog.create_table_if_not_exists(self._name, schema)
+            except (NamespaceAlreadyExistsError, TableAlreadyExistsError):
+                return  # somebody else has just made it
+            except (UnsupportedPyArrowTypeException, TypeError) as error:
+                raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
+
+    def fit(self) -> tuple[pa.Schema, str, str]:
+        """Columns, identity, columns in short. Raises ConfigError if a data file cannot just be added to this table."""
+        with self.mapped(Retryable, "look into"):
+            table = self.opened()
+            if wrong := [*problems(table)]:
+                raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
+            return schema_to_pyarrow(table.schema()), str(table.metadata.table_uuid), _in_short(table)
+
+    def directory(self) -> Path:
+        with self.mapped(Retryable, "look into"):
+            location = (self._newest or self.opened()).location()
+            if (path := local_path(location)) is None:
+                raise ConfigError(_elsewhere(self.text, location))
+            return path
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows that are there now."""
+        with self.mapped(Retryable, "read"):
+            for batch in self.opened().scan(selected_fields=(*columns,)).to_arrow_batch_reader():
+                yield batch.select([*columns])
+
+    def opened(self) -> Table:
+        return self._catalog.load_table(self._name)
+
+    @property
+    def _catalog(self) -> Catalog:
+        with self._lock:
+            return self._loaded
+
+    @cached_property
+    def _loaded(self) -> Catalog:
+        try:
+            return load_catalog(self._catalog_name, **{**_FILE_IO, **self._properties})
+        except ValueError as error:
+            raise ConfigError(
+                f"catalog {self._catalog_name!r} cannot be opened: {_in_a_line(error)}. Say where it is in "
+                f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{self._catalog_name.upper()}__URI"
+            ) from error
+
+    @contextmanager
+    def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:
+        try:
+            yield
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise ConfigError(
+                f"there is no Iceberg table {self.text}: bring it back, with its metadata, or let IcebergSink make one "
+                "with create=True if none was ever there. What is decided stays staged"
+            ) from error
+        except _WRONG as error:
+            raise ConfigError(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+        except (RESTError, SQLAlchemyError, ValidationException, OSError) as error:
+            raise kind(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+
+
+def described(table: Table, file: DataFile) -> Described:
+    """With counts and bounds of its columns, by their ids: the file has the names that they had when it was written."""
+    path = f"{_data(table)}/{file.name}"
+    with table.io.new_input(path).open() as stream:
+        footer = pq.read_metadata(stream)
+    columns = pyarrow_to_schema(footer.schema.to_arrow_schema())
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(columns, table.properties), parquet_path_to_id_mapping(columns)
+    )
+    return Described.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=file.size,
+        spec_id=table.metadata.default_spec_id,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def problems(table: Table) -> Iterator[str]:
+    """Why a data file cannot just be added, with what to do about it."""
+    if local_path(table.location()) is None:
+        yield _elsewhere("it", table.location())
+    if table.format_version not in (1, 2):
+        yield f"its format version is {table.format_version}, which pyiceberg cannot write: use one of version 2"
+    if fields := table.spec().fields:
+        by = ", ".join(field.name for field in fields)
+        yield f"it is partitioned by {by}: IcebergSink writes to tables without partitions"
+    if places := [name for name in _PLACES if table.properties.get(name, "false") != "false"]:
+        yield f"its data files lie elsewhere ({', '.join(places)}): unset it"
+
+
+def _elsewhere(what: str, location: str) -> str:
+    return f"{what} lies at {location}: IcebergSink writes to tables in a directory of this machine"
+
+
+def _in_one_try(table: Table) -> Table:
+    """The same, with settings of its commits that are ours alone: they are in memory, and in no commit."""
+    ours = {_MERGED: "true", **table.properties, **_ONE_TRY}
+    metadata = table.metadata.model_copy(update={"properties": ours})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
+def _snapshot(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return _NONE if snapshot is None else snapshot.snapshot_id
+
+
+def _data(table: Table) -> str:
+    return f"{table.location().rstrip('/')}/data"
+
+
+def _in_short(table: Table) -> str:
+    """All that ``fit`` looks at."""
+    places = [table.properties.get(name) for name in _PLACES]
+    said = [table.schema().model_dump_json(), str(table.spec()), table.location(), table.format_version, places]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+def _number(epoch: EpochId) -> str:
+    return f"{epoch.epoch.n}/{epoch.term.n}"
+
+
+def _epoch(number: str) -> EpochId:
+    epoch, _, term = number.partition("/")
+    return EpochId(Epoch(int(epoch)), Term(int(term)))
+
+
+def _in_a_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

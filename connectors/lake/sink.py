@@ -1,0 +1,141 @@
+"""What the sinks for tables of a lake share: rows become staged data files, and the audit reads them back.
+
+Rule: a promise that the table cannot keep is refused in ``check``, before anything is read. Libraries of a format are
+imported when a sink is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.open_files import Roll, Shape
+from kafka_eos.connectors.files.places import NETWORK
+from kafka_eos.connectors.files.writer import FileWriter
+from kafka_eos.connectors.lake.tables import LakeTable
+from kafka_eos.connectors.rejecting import encoded
+from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint
+from kafka_eos.ids import token
+from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, RejectRow, TaskContext
+from kafka_eos.records import Batch, Headers
+from kafka_eos.schemas import codec_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+
+T = TypeVar("T")
+
+
+class SinkTable(LakeTable, Protocol):
+    """What a sink asks of its table besides commits."""
+
+    def exists(self) -> bool: ...
+
+    def create(self, schema: pa.Schema) -> None:
+        """If it is not there. Raises ConfigError if the format has no counterpart for a column."""
+
+    def fit(self) -> tuple[pa.Schema, str, str]:
+        """Columns, identity, and what a file has to fit, in short.
+
+        Raises ConfigError if a data file cannot just be added to this table.
+        """
+
+    def directory(self) -> Path:
+        """Where it is."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows that are there now."""
+
+    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        """``kind`` for an error that may pass, ConfigError for one that will not."""
+
+
+class LakeSink(Generic[T]):
+    """A sink for one table of a lake; each format has its own, which says where the table is."""
+
+    def __init__(self, table: SinkTable, scope: str, value: type[T] | None, create: bool) -> None:
+        self._table, self._scope, self._value, self._create = table, scope, value, create
+        if create and value is None:
+            raise ConfigError("create=True needs value=Model: its fields are the columns of the table that is made")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def scope(self, ctx: JobContext) -> str:
+        return self._scope
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """At start; see ``interfaces.Sink``. Raises Retryable if the table cannot be reached."""
+        token(ctx.job, "the job's name")
+        if not self._table.exists() and self._create:
+            from kafka_eos.connectors.files.formats.arrow import arrow_schema
+
+            self._table.create(arrow_schema(self._value))
+        self._found()
+        if disk.filesystem(self._table.directory()).split(".")[0] not in NETWORK:
+            return []
+        return [f"{self._table.text} is on a network: exactly-once depends on its server keeping what fsync promised."]
+
+    def writer(self, ctx: TaskContext) -> FileWriter:
+        from kafka_eos.connectors.lake.staging import LakeStaging
+
+        with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
+            layout, table, schema = self._found()
+            staging = LakeStaging(self._table.store(), self._table.text, table, schema)
+        return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, None, Roll(), False), ctx)
+
+    def committer(self, ctx: JobContext) -> Committer:
+        from kafka_eos.connectors.lake.committer import LakeCommitter
+
+        return LakeCommitter(self._table)
+
+    @property
+    def audit_marked(self) -> bool:
+        """For the audit: rows do not say where they come from."""
+        return False
+
+    @property
+    def audit_codec(self) -> Codec[Any]:
+        """For the audit: what tells rows."""
+        return codec_for(Any)
+
+    def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
+        """For the audit: the table, and that it holds every row."""
+        return self._table.text, False
+
+    def audit_unfit(self) -> str | None:
+        """For the audit: why rows cannot be compared; None, for they can."""
+        return None
+
+    def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
+        """For the audit: of each row of the newest version what it says, as ``audit_rows`` tells it."""
+        layout = self._layout
+        for batch in self._table.batches(layout.schema.names):
+            for said in layout.told_of(batch):
+                yield None, said
+
+    def audit_rows(
+        self, batch: Batch[Any], operator: str, reject: RejectRow
+    ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
+        """For the audit: the rows that the writer stages, and what the table says of each."""
+        layout = self._layout
+        kept, block = encoded(lambda rows: layout.block(rows.values, None), batch, operator, reject)
+        return kept, [(None, said, (), -1) for said in layout.told(block)]
+
+    @cached_property
+    def _layout(self) -> ArrowLayout:
+        return self._found()[0]
+
+    def _found(self) -> tuple[ArrowLayout, str, str]:
+        """How rows lie in the table as it is now; its identity, and its columns in short. May raise ConfigError."""
+        from kafka_eos.connectors.lake.rows import layout_of
+
+        columns, table, schema = self._table.fit()
+        return layout_of(columns, self._value, self._table.text), table, schema

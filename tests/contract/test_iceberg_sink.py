@@ -1,0 +1,309 @@
+"""What ``IcebergSink`` has to do with Iceberg's own ways: ids of columns, manifests, catalogs, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
+
+from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.iceberg.durable import local_path
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import Epoch, Term
+from kafka_eos.interfaces import JobContext, Outcome, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+from tests.contract.lakes import IcebergLake, Life, at, commit, permit
+
+JOB = JobContext("orders", Term(1), {})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path)
+
+
+@pytest.fixture
+def life(lake: IcebergLake) -> Life:
+    return Life(lake)
+
+
+def sink(lake: IcebergLake, table: str = "shop.rows", **options: Any) -> IcebergSink[Any]:
+    return IcebergSink(table, catalog="test", properties=lake.properties, **options)
+
+
+def test_files_carry_the_ids_of_columns_so_a_renamed_one_fits(lake: IcebergLake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    with lake.table().update_schema() as change:
+        change.rename_column("text", "words")
+
+    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert lake.table().scan().to_arrow().to_pylist() == [{"id": 1, "words": "1"}]
+
+
+def test_a_field_within_a_column_that_is_another_one_now_stops_the_commit(lake: IcebergLake) -> None:
+    """By name it would fit, and readers would find nothing in it."""
+    made = sink(lake, "shop.items", value=Basket, create=True)
+    made.check(JOB)
+    basket = Basket([Item("a", [])])
+    writer = made.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(1)))
+    writer.write(Batch([basket], range(1), ListOrigin("in", "list", 0, 0, [basket])))
+    committables, committer = writer.seal(at(1, 1))(), made.committer(JOB)
+    table = lake.catalog().load_table("shop.items")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column(("items", "element", "name"))
+    with table.update_schema() as change:
+        change.add_column(("items", "element", "name"), StringType())
+
+    with pytest.raises(ConfigError, match=r"has no column items\[\]\.name any more, or another one of this name"):
+        commit(committer, at(1, 1), committables)  # type: ignore[arg-type]
+
+
+def test_bounds_and_counts_of_a_file_are_in_its_manifest(lake: IcebergLake, life: Life) -> None:
+    """So engines pass over files that have nothing for a query."""
+    commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [3, 9]))
+
+    (file,) = lake.table().inspect.files().to_pylist()
+
+    assert file["record_count"] == 2
+    assert file["readable_metrics"]["id"]["lower_bound"] == 3
+    assert file["readable_metrics"]["id"]["upper_bound"] == 9
+    assert file["file_size_in_bytes"] == Path(file["file_path"].removeprefix("file://")).stat().st_size
+
+
+def test_small_manifests_become_one_as_in_other_engines(lake: IcebergLake, life: Life) -> None:
+    with lake.table().transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "4"})
+    committer = life.recovered(1)
+
+    for epoch in range(1, 9):
+        commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
+
+    table = lake.table()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) < 4
+    assert lake.rows() == [*range(1, 9)]
+
+
+def test_what_our_commits_set_for_themselves_stays_out_of_the_table(lake: IcebergLake, life: Life) -> None:
+    commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [1]))
+
+    marks = f"kafka-eos.orders.{life.identity}"
+    assert lake.table().properties == {f"{marks}.term": "1", f"{marks}.epoch": "1/1"}
+    snapshot = lake.table().current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    told = {name: value for name, value in snapshot.summary.additional_properties.items() if "kafka" in name}
+    assert told == {"kafka-eos.job": f"orders.{life.identity}", "kafka-eos.epoch": "1", "kafka-eos.term": "1"}
+
+
+def test_a_commit_waits_for_a_catalog_that_is_away_and_for_files_that_are(
+    lake: IcebergLake, life: Life, tmp_path: Path
+) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+
+    lake.where.rename(tmp_path / "away")
+    with pytest.raises(Retryable, match="could not look into test:shop.rows: .*No such file"):
+        committer.commit_all(right, committables)
+    (tmp_path / "away").rename(lake.where)
+    lock = sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(Retryable, match="database is locked"):
+        committer.commit_all(right, committables)
+    lock.close()
+
+    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert lake.rows() == [1]
+
+
+def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(lake: IcebergLake, life: Life) -> None:
+    """The process died before it could remove the note; then others deleted the rows, and kept the snapshot."""
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    kept = lake.where.with_name("kept")
+    shutil.copytree(lake.where / "data/_kafka_eos", kept)
+    commit(committer, at(1, 1), committables)
+    shutil.copytree(kept, lake.where / "data/_kafka_eos", dirs_exist_ok=True)
+    before = lake.table().current_snapshot()
+    lake.table().delete("id = 1")
+
+    assert life.recovered(2).staged(life.context(2)) == []
+
+    assert before is not None
+    assert lake.rows() == []
+    assert lake.table().scan(snapshot_id=before.snapshot_id).to_arrow().column("id").to_pylist() == [1]
+
+
+class Item(msgspec.Struct):
+    name: str
+    tags: list[str]
+
+
+class Basket(msgspec.Struct):
+    items: list[Item]
+
+
+class Sale(msgspec.Struct):
+    user: str
+    amount: int
+    share: float
+    paid: bool
+    raw: bytes
+    at: datetime.datetime
+    day: datetime.date
+    hour: datetime.time
+    items: list[Item]
+    notes: dict[str, int]
+    first: Item
+    remark: str | None = None
+
+
+def test_every_type_of_a_model_comes_back_from_a_table_that_the_sink_has_made(lake: IcebergLake) -> None:
+    made = sink(lake, "new.sales", value=Sale, create=True)
+    assert made.check(JOB) == made.check(JOB) == []
+    noon = datetime.datetime(2024, 5, 1, 12, 0, 0, 7, datetime.UTC)
+    first = Sale(
+        "ann", 2**62, 0.1, True, b"\0", noon, noon.date(), noon.time(), [Item("a", ["x", "y"])], {"n": 1}, Item("b", [])
+    )
+    second = msgspec.structs.replace(first, user="bob", items=[], notes={}, remark="late")
+
+    writer = made.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(1)))
+    writer.write(Batch([first, second], range(2), ListOrigin("in", "list", 0, 0, [first, second])))
+    committables = writer.seal(at(1, 1))()
+    commit(made.committer(JOB), at(1, 1), committables)  # type: ignore[arg-type]
+
+    rows = lake.catalog().load_table("new.sales").scan().to_arrow().to_pylist()
+    wanted = [msgspec.structs.asdict(sale) for sale in (first, second)]
+    for row in wanted:
+        row["items"] = [msgspec.structs.asdict(item) for item in row["items"]]
+        row["first"], row["notes"] = msgspec.structs.asdict(row["first"]), [*row["notes"].items()]
+    assert rows == wanted
+    assert len([*made.audit_table_rows()]) == 2
+
+
+def test_columns_that_models_do_not_have_are_written_by_tables_that_have_them(lake: IcebergLake) -> None:
+    columns = pa.schema([
+        ("price", pa.decimal128(10, 2)), ("id", pa.uuid()), ("count", pa.int32()), ("code", pa.binary(2)),
+    ])  # fmt: skip
+    lake.catalog().create_table("shop.prices", columns)
+    made = sink(lake, "shop.prices")
+    row = {"price": Decimal("1.50"), "id": uuid.uuid4(), "count": 7, "code": b"ab"}
+
+    writer = made.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(1)))
+    writer.write(Batch([row], range(1), ListOrigin("in", "list", 0, 0, [row])))
+    commit(made.committer(JOB), at(1, 1), writer.seal(at(1, 1))())  # type: ignore[arg-type]
+
+    assert lake.catalog().load_table("shop.prices").scan().to_arrow().to_pylist() == [row]
+
+
+class Wait(msgspec.Struct):
+    time: datetime.timedelta
+
+
+class Order(msgspec.Struct):
+    user: str
+    amount: int
+
+
+def test_a_field_that_iceberg_has_no_type_for_is_refused_at_the_start(lake: IcebergLake) -> None:
+    with pytest.raises(ConfigError, match="test:shop.waits cannot be created: .*duration"):
+        sink(lake, "shop.waits", value=Wait, create=True).check(JOB)
+
+
+def test_a_table_that_rows_do_not_fit_into_is_refused(lake: IcebergLake) -> None:
+    with pytest.raises(ConfigError, match=r"rows of Order do not fit into test:shop\.rows: it has no column user"):
+        sink(lake, value=Order).check(JOB)
+
+
+def test_a_partitioned_table_is_refused(lake: IcebergLake) -> None:
+    schema = lake.table().schema()
+    by = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    lake.catalog().create_table("shop.parts", schema, partition_spec=by)
+
+    with pytest.raises(ConfigError, match="it is partitioned by id: IcebergSink writes to tables without"):
+        sink(lake, "shop.parts").check(JOB)
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.object-storage.enabled"])
+def test_a_table_whose_data_lies_elsewhere_is_refused(lake: IcebergLake, name: str) -> None:
+    with lake.table().transaction() as change:
+        change.set_properties({name: "true"})
+
+    with pytest.raises(ConfigError, match=rf"its data files lie elsewhere \({name}\): unset it"):
+        sink(lake).check(JOB)
+
+
+def test_a_table_in_an_object_store_is_refused_before_anything_is_asked_there() -> None:
+    assert local_path("s3://bucket/shop/rows") is None
+    assert local_path("file://host/shop/rows") is None
+    assert local_path("file:///a%20b/rows") == Path("/a b/rows")
+    assert local_path("/a%20b/rows") == Path("/a%20b/rows")
+
+
+@dataclass
+class Wrong:
+    table: str = "shop.rows"
+    catalog: str = "test"
+    properties: dict[str, Any] | None = None
+    create: bool = False
+    value: Any = None
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (Wrong(table="rows"), r"with its namespace, as in 'shop\.sales'"),
+        (Wrong(table="shop..rows"), "with its namespace"),
+        (Wrong(catalog=""), "names no catalog"),
+        (Wrong(properties={"uri": 7}), "properties are texts, and uri is none"),
+        (Wrong(create=True), "create=True needs value=Model"),
+        (Wrong(table="shop.none"), r"there is no Iceberg table test:shop\.none: .*create=True"),
+        (Wrong(table="none.none"), r"there is no Iceberg table test:none\.none"),
+        (Wrong(catalog="prod", properties={}), r"catalog 'prod' cannot be opened: .* PYICEBERG_CATALOG__PROD__URI"),
+        (Wrong(properties={"type": "sql"}), "catalog 'test' cannot be opened: .*uri"),
+        (Wrong(properties={"type": "wrong", "uri": "x"}), "catalog 'test' cannot be opened: .*wrong"),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_to_do(lake: IcebergLake, given: Wrong, why: str) -> None:
+    properties = lake.properties if given.properties is None else given.properties
+
+    with pytest.raises(ConfigError, match=why):
+        IcebergSink(
+            given.table, catalog=given.catalog, properties=properties, create=given.create, value=given.value
+        ).check(JOB)
+
+
+def test_an_answer_of_no_catalog_may_come_later(lake: IcebergLake) -> None:
+    away = {"type": "rest", "uri": "http://localhost:1"}
+
+    with pytest.raises(Retryable, match="could not look for test:shop.rows: .*refused"):
+        IcebergSink("shop.rows", catalog="test", properties=away).check(JOB)
+
+
+def test_secrets_of_a_catalog_are_shown_nowhere() -> None:
+    properties = {
+        "type": "sql",
+        "uri": "postgresql://me:topsecret@host:5432/db?password=topsecret",
+        "token": "topsecret",
+    }
+    made = IcebergSink("shop.rows", catalog="prod", properties=properties)
+
+    shown = f"{made!r} {made.describe()} {made.scope(JOB)}"
+
+    assert made.scope(JOB) == "iceberg:prod:host:5432/db:shop.rows"
+    assert "topsecret" not in shown
