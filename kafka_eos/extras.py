@@ -21,7 +21,7 @@ MODULES: Final = {
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
     "delta": ("deltalake", "pyarrow"),
-    "iceberg": ("pyiceberg", "pyarrow"),
+    "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
     "ui": ("starlette", "uvicorn"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
