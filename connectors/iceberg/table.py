@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -71,6 +71,8 @@ _WRONG: Final = (
     BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
     ValidationError,
 )  # fmt: skip
+_ANSWER_SECONDS: Final = 60
+"""After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
 _NONE: Final = 0
 """The snapshot of a table that has none."""
 
@@ -193,7 +195,10 @@ class IcebergTable:
     @cached_property
     def _loaded(self) -> Catalog:
         try:
-            return load_catalog(self._catalog_name, **{**_FILE_IO, **self._properties})
+            catalog = load_catalog(self._catalog_name, **{**_FILE_IO, **self._properties})
+            if (session := getattr(catalog, "_session", None)) is not None:  # of REST: it would wait for ever
+                session.request = partial(session.request, timeout=_ANSWER_SECONDS)
+            return catalog
         except ValueError as error:
             raise ConfigError(
                 f"catalog {self._catalog_name!r} cannot be opened: {_in_a_line(error)}. Say where it is in "

@@ -24,6 +24,7 @@ from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome,
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
+from tests.contract.rest_catalog import RestCatalog
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
@@ -230,6 +231,17 @@ class Life:
         values = [{"id": n, "text": str(n)} for n in ids]
         writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
         return writer.seal(at(epoch, term))()
+
+
+class RestLake(IcebergLake):
+    """Iceberg, through a REST catalog above that one."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.server = RestCatalog(self.catalog)
+
+    def sink(self) -> IcebergSink[Any]:
+        return IcebergSink("shop.rows", catalog="test", properties=self.server.properties)
 
 
 def at(epoch: int, term: int) -> EpochId:

@@ -6,26 +6,30 @@ import datetime
 import shutil
 import sqlite3
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.iceberg import IcebergSink, table
 from kafka_eos.connectors.iceberg.durable import local_path
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import JobContext, Outcome, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
-from tests.contract.lakes import IcebergLake, Life, at, commit, permit
+from tests.contract.lakes import IcebergLake, Life, RestLake, at, commit, permit
+from tests.contract.rest_catalog import Land
 
 JOB = JobContext("orders", Term(1), {})
 
@@ -129,6 +133,57 @@ def test_a_commit_waits_for_a_catalog_that_is_away_and_for_files_that_are(
 
     assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
     assert lake.rows() == [1]
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[RestLake]:
+    made = RestLake(tmp_path)
+    with made.server.serving():
+        yield made
+
+
+def test_a_commit_whose_answer_a_rest_catalog_has_lost_is_found_and_not_made_again(rest: RestLake) -> None:
+    life = Life(rest)
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+
+    def lost(land: Land) -> None:
+        land()
+
+    rest.server.commits = lost
+    with pytest.raises(Retryable, match="could not commit to test:shop.rows"):
+        committer.commit_all(right, committables)
+
+    assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+    assert rest.rows() == [1]
+
+
+def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
+    rest: RestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was on its way when its time was up; then the same rows were committed."""
+    monkeypatch.setattr(table, "_ANSWER_SECONDS", 0.5)
+    life, late = Life(rest), list[Land]()
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+    over = Event()
+
+    def held(land: Land) -> None:
+        late.append(land)
+        over.wait()
+
+    rest.server.commits = held
+    with pytest.raises(Retryable, match="timed out"):
+        committer.commit_all(right, committables)
+    over.set()
+    rest.server.commits = lambda land: land()
+
+    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    with pytest.raises(CommitFailedException):
+        late[0]()
+    assert rest.rows() == [1]
 
 
 def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(lake: IcebergLake, life: Life) -> None:

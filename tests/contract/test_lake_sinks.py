@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +20,16 @@ from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
 from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing
-from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, RestLake, at, commit, permit, standings
+from tests.marks import campaign
 
 
-@pytest.fixture(params=[DeltaLake, IcebergLake])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+@pytest.fixture(params=[DeltaLake, IcebergLake, campaign(RestLake)])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     make: Callable[[Path], Lake] = request.param
-    return make(tmp_path)
+    made = make(tmp_path)
+    with made.server.serving() if isinstance(made, RestLake) else nullcontext():
+        yield made
 
 
 @pytest.fixture
