@@ -23,7 +23,7 @@ from threading import Lock
 from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction
 
@@ -87,7 +87,13 @@ class DeltaLog:
                 app_transactions=[Transaction(app, version) for app, version in marks.items()],
             )
             try:
-                table.create_write_transaction([*actions], "append", table.schema(), commit_properties=properties)
+                table.create_write_transaction(
+                    [*actions],
+                    "append",
+                    table.schema(),
+                    commit_properties=properties,
+                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                )
             except CommitFailedError as error:
                 raise Overtaken from error
         self.settle()
@@ -96,7 +102,10 @@ class DeltaLog:
         return self.fit()[0]
 
     def settle(self) -> None:
-        """Entries and checkpoints of the log are made by a library that syncs none of them."""
+        """Entries and checkpoints of the log are made by a library that syncs none of them.
+
+        Entries that a checkpoint has made needless go after it is on the disk, and not with the commit.
+        """
         directory = self._directory
         with self._lock, self.mapped(Retryable, "sync"):
             log = directory / "_delta_log"
@@ -106,7 +115,12 @@ class DeltaLog:
             _sync(log / "_last_checkpoint")
             disk.sync_directory(log)
             disk.sync_directory(directory)
+            made = any(".checkpoint" in name and version > self._synced for name, version in versions.items())
             self._synced = max(versions.values(), default=-1)
+            if made:
+                table = self.opened()
+                if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") == "true":
+                    table.cleanup_metadata()
 
     def files(self) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):

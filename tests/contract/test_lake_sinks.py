@@ -88,6 +88,37 @@ def test_a_commit_of_a_delta_table_is_on_the_disk_when_it_is_answered(
     assert {"_delta_log/_last_checkpoint", f"_delta_log/{lake.versions() - 1:020}.checkpoint.parquet"} <= {*synced}
 
 
+def test_entries_of_a_delta_log_go_when_the_checkpoint_that_has_them_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = DeltaLake(tmp_path)
+    settings = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "4"}
+    lake.table().alter.set_table_properties(settings)
+    life, log, real = Life(lake), lake.where / "_delta_log", os.fsync
+    committer = life.recovered(1)
+    there: list[set[str]] = []
+
+    def fsync(fd: int) -> None:
+        if ".checkpoint" in os.readlink(f"/proc/self/fd/{fd}"):
+            there.append({path.name for path in log.glob("*.json")})
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    commit(committer, at(1, 1), life.prepared(1, 1, [1]))
+
+    entries = {f"{version:020}.json" for version in range(lake.versions())}
+    assert there == [entries]
+    assert len([*log.glob("*.json")]) < len(entries)
+    assert lake.rows() == [1]
+    lake.table().alter.set_table_properties({"delta.enableExpiredLogCleanup": "false"})
+    for epoch in range(2, 6):
+        commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
+    assert len(there) > 1
+    assert {path.name for path in log.glob("*.json")} >= {
+        f"{version:020}.json" for version in range(len(entries), lake.versions())
+    }
+
+
 @pytest.mark.parametrize("lake", [IcebergLake], indirect=True)
 def test_a_catalog_hears_of_an_iceberg_table_s_files_when_they_are_on_the_disk(
     lake: IcebergLake, life: Life, synced: list[str]
