@@ -14,6 +14,7 @@ from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.json_registry import json_schema
 from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.patterns import Marked, Partials
@@ -41,6 +42,7 @@ __all__ = [
     "WindowedCodec",
     "avro",
     "codec_for",
+    "json_schema",
     "protobuf",
     "register_codec",
     "state_codec",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.interfaces import Codec
-from kafka_eos.schemas import JsonCodec, MsgpackCodec, Registry, avro, protobuf
+from kafka_eos.schemas import JsonCodec, MsgpackCodec, Registry, avro, json_schema, protobuf
 from tests.protobuf_witness import classes, proto3
 
 PAYLOADS = 10_000
@@ -98,9 +98,17 @@ def bare_protobuf() -> tuple[Codec[Any], Any]:
     return protobuf(tp), value
 
 
+def in_json() -> tuple[Codec[Any], Any]:
+    codec = json_schema(Tree, registry=Registry(f"mock://{uuid.uuid4()}"), auto_register=True)
+    made = codec.for_topic("trees", "value")
+    made.check()
+    return made, tree(3)
+
+
 CODECS: dict[str, Callable[[], tuple[Codec[Any], Any]]] = {
     "registry-avro": in_avro,
     "registry-protobuf": in_protobuf,
+    "registry-json": in_json,
     "protobuf": bare_protobuf,
     "json of pydantic": lambda: (JsonCodec(Tree), tree(3)),
     "json of msgspec": lambda: (JsonCodec(Twig), twig(3)),

@@ -1,0 +1,137 @@
+"""JSON schemas in one form: draft-07, which every registry compares, and in which schemas of other drafts can be read.
+
+Pure. Rule: a keyword is only what stands where a schema stands. Names of properties, constants and defaults are the
+user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from kafka_eos.interfaces import Json
+
+Schema: TypeAlias = "dict[str, Any] | bool"
+
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_NAMED: Final = ("properties", "patternProperties", "definitions")
+_SEVERAL: Final = ("anyOf", "oneOf", "allOf")
+_ONE: Final = (
+    "items", "additionalItems", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else",
+)  # fmt: skip
+_SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "$ref": (str,),
+    "type": (str, list),
+    "required": (list,),
+    "enum": (list,),
+    **{f"{end}{what}": (int, float) for end in ("min", "max") for what in ("imum", "Length", "Items", "Properties")},
+    **{f"exclusive{end}": (int, float) for end in ("Minimum", "Maximum")},
+}
+"""What stands behind words that are compared."""
+_DEEPEST: Final = 100
+
+
+def draft_07(schema: Json) -> Schema:
+    """The same schema in draft-07, with all definitions at its top. ValueError if it is none."""
+    definitions: dict[str, Any] = {}
+    made = _made(schema, definitions, 0)
+    if isinstance(made, bool):
+        return made
+    name = _defined(made.get("$ref"))
+    if set(made) == {"$ref"} and name in definitions:
+        made = definitions[name]  # what stands beside a reference counts for nothing there, definitions too
+    return {**made, "definitions": definitions} if definitions else made
+
+
+def _defined(reference: object) -> str | None:
+    """The name of the definition that is meant; None if it is none of the same schema."""
+    if not isinstance(reference, str):
+        return None
+    found = next((reference.removeprefix(at) for at in ("#/definitions/", "#/$defs/") if reference.startswith(at)), "")
+    return found if found and "/" not in found else None
+
+
+def _made(schema: Json, definitions: dict[str, Any], depth: int) -> Schema:
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        raise ValueError("it is no JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
+
+    def below(part: Json) -> Schema:
+        return _made(part, definitions, depth + 1)
+
+    made: dict[str, Any] = {}
+    for word, content in _of_draft_07(schema).items():
+        if word in _SHAPES and not isinstance(content, _SHAPES[word]):
+            raise ValueError(f"it is no JSON schema: {word} is {content!r:.100}")
+        if word == "required" and not all(isinstance(each, str) for each in content):
+            raise ValueError("it is no JSON schema: required names what is no text")
+        if word == "definitions":
+            for name, each in _named(content, below).items():
+                if definitions.setdefault(name, each) != each:
+                    raise ValueError(f"two of its definitions are called {name}")
+        elif word in _NAMED:
+            made[word] = _named(content, below)
+        elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
+            made[word] = [below(each) for each in _listed(content)]
+        elif word in _ONE:
+            made[word] = below(content)
+        else:
+            made[word] = content
+    return _alone(made)
+
+
+def _of_draft_07(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """One schema, not those in it, with the words of draft-07."""
+    words = {"definitions" if word == "$defs" else word: content for word, content in schema.items()}
+    for word in ("$schema", "discriminator"):  # the latter is of OpenAPI, and says nothing that the schema does not
+        words.pop(word, None)
+    if "$defs" in schema and "definitions" in schema:
+        words["definitions"] = {**schema["$defs"], **schema["definitions"]}
+    if "prefixItems" in words:
+        if "items" in words:
+            words["additionalItems"] = words["items"]
+        words["items"] = words.pop("prefixItems")
+    return words
+
+
+def _alone(schema: dict[str, Any]) -> dict[str, Any]:
+    """A reference by itself: draft-07 ignores what stands beside one."""
+    if "$ref" not in schema:
+        return schema
+    name = _defined(schema["$ref"])
+    reference = {"$ref": schema["$ref"] if name is None else f"#/definitions/{name}"}
+    rest = {word: content for word, content in schema.items() if word != "$ref"}
+    return {"allOf": [reference, *rest.pop("allOf", [])], **rest} if rest else reference
+
+
+def _named(content: Any, below: Callable[[Any], Schema]) -> dict[str, Schema]:
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON schema")
+    return {name: below(each) for name, each in content.items()}
+
+
+def _listed(content: Any) -> list[Any]:
+    if not isinstance(content, list):
+        raise ValueError("it is no JSON schema")
+    return content
+
+
+def closed(schema: Schema) -> Schema:
+    """With no properties but those that it names, where it names some and says nothing of others.
+
+    That is true of all that is written, and a registry then takes a field that is added with a default for compatible.
+    """
+    if isinstance(schema, bool):
+        return schema
+    made: dict[str, Any] = {}
+    for word, content in schema.items():
+        if word in _NAMED:
+            made[word] = {name: closed(each) for name, each in content.items()}
+        elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
+            made[word] = [closed(each) for each in content]
+        else:
+            made[word] = closed(content) if word in _ONE else content
+    if "properties" in made:
+        made.setdefault("additionalProperties", False)
+    return made

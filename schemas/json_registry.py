@@ -1,0 +1,112 @@
+"""JSON with a schema registry: ``json_schema(Order, registry=registry)``.
+
+The schema that is written is derived from the type; one that is read may be anybody's. Rule: JSON names its fields, so
+the type alone decides what is read, record by record, as it does without a registry. What is written is read again
+first: the schema is that of the type, and nobody else compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar
+
+import pydantic
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Json
+from kafka_eos.schemas import types
+from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.json_differences import Side, differences, obstacles
+from kafka_eos.schemas.json_drafts import DRAFT, Schema, closed, draft_07
+from kafka_eos.schemas.references import below
+from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.types import is_model, reason, type_name
+from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
+
+T = TypeVar("T")
+
+
+def json_schema(
+    tp: type[T],
+    *,
+    registry: Registry,
+    subject: Subject = "topic",
+    auto_register: bool = False,
+) -> RegistryFormat[T]:
+    """Values of ``tp`` as JSON with schemas of ``registry``, for keys and values of ``KafkaSource`` and ``KafkaSink``.
+
+    ``tp``             a pydantic model, a msgspec Struct, a dataclass, or another type that has a JSON schema
+    ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
+                       "record" (the type's name), "topic-record", or a function of topic, part and the type's name
+    ``auto_register``  register the schema when the job starts, should the subject not have it
+    """
+    return RegistryFormat(_Json(tp), registry, checked_subject(subject), auto_register)
+
+
+class _Json(Generic[T]):
+    """See ``wire_format.Language``."""
+
+    kind, label = "JSON", "JSON Schema"
+
+    def __init__(self, tp: type[T]) -> None:
+        codec: JsonCodec[T] = JsonCodec(tp)
+        self.type, self._encode, self._decode = tp, codec.encode, codec.decode
+        written = closed(_schema(tp, "serialization"))
+        self.record = str(written.get("title", type_name(tp))) if isinstance(written, dict) else type_name(tp)
+        self.schema: Json = {"$schema": DRAFT, **written} if isinstance(written, dict) else written
+        self.written = RegisteredSchema(self.kind, json.dumps(self.schema))
+        self._here, self._read = Side(written, {}), Side(_schema(tp, "validation"), {})
+
+    def encode(self, value: T) -> bytes:
+        data = self._encode(value)
+        back = self._decode(data)
+        again = self._encode(back)
+        if again != data and _plain(json.loads(again)) != _plain(json.loads(data)):
+            raise ValueError(f"not a valid {type_name(self.type)}: it would be read as {back!r:.200}")
+        return data
+
+    def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
+        _parsed(writer)
+        return self._decode
+
+    def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
+        return differences(_side(other, registry), self._here)
+
+    def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
+        return obstacles(_side(writer, registry), self._read)
+
+    def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
+        """Registries keep what only describes, too, and not all find a schema again by what it means."""
+        return not self.differences(other, registry)
+
+
+def _schema(tp: Any, mode: Literal["serialization", "validation"]) -> Schema:
+    try:
+        return draft_07(tp.model_json_schema(mode=mode) if is_model(tp) else types.json_schema(tp))
+    except (TypeError, ValueError, NotImplementedError, pydantic.errors.PydanticUserError) as error:
+        raise PlanError(f"type {type_name(tp)} has no JSON schema: {reason(error)}") from error
+
+
+def _plain(value: Any) -> str:
+    """As text, the same for the same numbers, and for lists in any order: sets have none."""
+    match value:
+        case dict():
+            return f"{{{','.join(f'{json.dumps(name)}:{_plain(each)}' for name, each in sorted(value.items()))}}}"
+        case list():
+            return f"[{','.join(sorted(map(_plain, value)))}]"
+        case float() if value.is_integer():
+            return str(int(value))
+    return json.dumps(value)
+
+
+def _side(schema: RegisteredSchema, registry: Registry) -> Side:
+    others = {name: _parsed(each) for name, each in below(schema, registry).items() if each.kind == "JSON"}
+    return Side(_parsed(schema), others)
+
+
+def _parsed(schema: RegisteredSchema) -> Schema:
+    try:
+        return draft_07(json.loads(schema.text))
+    except RecursionError:
+        raise ValueError("the schema is nested too deeply") from None

@@ -1,0 +1,434 @@
+"""JSON in Confluent's wire format, with a registry in memory: what is written fits its schema, what is read a type."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from jsonschema import Draft7Validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.schemas import Registry, json_schema
+from kafka_eos.schemas.json_differences import Side, differences, obstacles
+from kafka_eos.schemas.json_drafts import closed, draft_07
+from kafka_eos.schemas.registry import Reference, RegisteredSchema
+from tests.unit.schemas.test_hostile import Tree, Twig, tree, twig
+
+
+class Line(BaseModel):
+    article: str
+    quantity: int = 1
+
+
+class Order(BaseModel):
+    user: str
+    amount: float = Field(ge=0)
+    lines: list[Line] = []
+    tags: set[str] = set()
+    place: tuple[int, str] | None = None
+
+
+@dataclasses.dataclass
+class Total:
+    user: str
+    total: float
+
+
+class Deep(msgspec.Struct):
+    line: Line
+    others: list[Line] = []
+
+
+ORDER = Order(user="ann", amount=1.5, lines=[Line(article="a")], tags={"x", "y"}, place=(1, "b"))
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """One in memory, which only this test has."""
+    return Registry(f"mock://{uuid4()}")
+
+
+def codec(tp: Any, registry: Registry, **options: Any) -> Any:
+    """Of a job that has started, unless nothing is to be registered."""
+    made: Any = json_schema(tp, registry=registry, **{"auto_register": True, **options}).for_topic("orders", "value")
+    if options.get("auto_register", True):
+        made.check()
+    return made
+
+
+def by_others(registry: Registry, schema: Any, data: Any, *references: Reference) -> bytes:
+    """A record that another program has written."""
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    schema_id = registry.register("theirs", RegisteredSchema("JSON", text, references))
+    return struct.pack(">bI", 0, schema_id) + (data if isinstance(data, bytes) else json.dumps(data).encode())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [ORDER, Order(user="", amount=0), Total("ann", 2), Deep(Line(article="a")), tree(2), twig(2)],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_comes_back_and_fits_the_schema_that_is_registered(registry: Registry, value: Any) -> None:
+    made = codec(type(value), registry)
+    data = made.encode(value)
+
+    assert made.decode(data) == value
+    newest = registry.newest("orders-value")
+    assert newest is not None
+    schema = json.loads(newest.schema.text)
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert "$defs" not in newest.schema.text
+    Draft7Validator.check_schema(schema)
+    Draft7Validator(schema).validate(json.loads(data[5:]))
+
+
+@pytest.mark.parametrize("tp", [str, int, list[int], dict[str, Line], Order], ids=str)
+def test_keys_and_values_may_be_of_any_type(registry: Registry, tp: Any) -> None:
+    keys: Any = json_schema(tp, registry=registry, auto_register=True).for_topic("orders", "key")
+    keys.check()
+    value: Any = {str: "é", int: 7, Order: ORDER}.get(tp, [1] if tp == list[int] else {"a": Line(article="b")})
+
+    assert keys.subject == "orders-key"
+    assert keys.decode(keys.encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Order.model_construct(user="ann", amount="1.5", lines=[], tags=set(), place=None),
+        Order.model_construct(user=7, amount=1.0, lines=[], tags=set(), place=None),
+        Order.model_construct(user="ann", amount=-1.0, lines=[], tags=set(), place=None),
+        Order.model_construct(user="ann", amount=float("nan"), lines=[], tags=set(), place=None),
+        Order.model_construct(user="ann"),
+        {"user": "ann", "amount": 1.0},
+        None,
+    ],
+    ids=["text", "number", "constraint", "nan", "missing", "dict", "none"],
+)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_what_would_not_fit_its_schema_is_refused_when_it_is_written(registry: Registry, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="Order") as refused:
+        codec(Order, registry).encode(wrong)
+
+    assert Attribution().of(refused.value) is Fault.RECORD
+
+
+def test_a_class_below_the_declared_one_is_refused_if_it_writes_more(registry: Registry) -> None:
+    class Bigger(Twig):
+        more: int = 1
+
+    with pytest.raises(ValueError, match="it would be read as"):
+        codec(Twig, registry).encode(Bigger("t"))
+
+
+def test_the_same_number_is_the_same_value(registry: Registry) -> None:
+    made = codec(Total, registry)
+
+    assert made.decode(made.encode(Total("ann", 2))) == Total("ann", 2.0)
+
+
+def test_what_is_written_has_no_other_fields_unless_the_type_says_so(registry: Registry) -> None:
+    class Open(BaseModel):
+        model_config = ConfigDict(extra="allow")
+        user: str
+
+        @computed_field  # type: ignore[prop-decorator]
+        @property
+        def shout(self) -> str:
+            return self.user.upper()
+
+    made = codec(Open, registry)
+    value = Open(user="ann", more=1)  # type: ignore[call-arg]
+
+    assert made.schema["additionalProperties"] is True
+    assert made.schema["properties"].keys() == {"user", "shout"}
+    assert made.decode(made.encode(value)).more == 1
+    assert codec(Line, registry, subject=lambda *_: "lines").schema["additionalProperties"] is False
+
+
+def test_a_type_without_a_json_schema_is_refused_with_the_plan(registry: Registry) -> None:
+    class Odd(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        it: Registry
+
+    with pytest.raises(PlanError, match="type Odd has no JSON schema"):
+        json_schema(Odd, registry=registry)
+
+
+def test_two_definitions_of_one_name_are_refused_with_the_plan(registry: Registry) -> None:
+    def made(tp: Any) -> Any:
+        class Inner(BaseModel):
+            it: tp  # type: ignore[valid-type]
+
+        class Outer(BaseModel):
+            inner: Inner
+
+        return Outer
+
+    both: Any = msgspec.defstruct("Both", [("a", made(int)), ("b", made(str))])
+
+    with pytest.raises(PlanError, match="two of its definitions are called Inner"):
+        json_schema(both, registry=registry)
+
+
+# ---------------------------------------------------------------- what others have written
+
+
+def test_each_record_is_read_as_the_type_whatever_schema_it_was_written_with(registry: Registry) -> None:
+    lines = codec(Line, registry, auto_register=False)
+
+    assert lines.decode(by_others(registry, {}, {"article": "a"})) == Line(article="a")
+    assert lines.decode(by_others(registry, True, {"article": "a", "quantity": 2, "x": 1})) == Line(
+        article="a", quantity=2
+    )
+    for data in ({"quantity": 2}, {"article": 1}, [], b"{", b"", b"\xff"):
+        with pytest.raises(ValueError, match="not a valid Line"):
+            lines.decode(by_others(registry, {"type": "object"}, data))
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("[]", "it is no JSON schema"),
+        ("{", "Expecting"),
+        ('{"properties": []}', "it is no JSON schema"),
+        ('{"anyOf": {}}', "it is no JSON schema"),
+        ('{"required": [[]]}', "required names"),
+        ('{"required": 5}', "required is 5"),
+        ('{"minimum": "a"}', "minimum is 'a'"),
+        ('{"$ref": 1}', "is 1"),
+        ('{"not":' * 200 + "{}" + "}" * 200, "nested too deeply"),
+    ],
+)
+def test_a_schema_that_is_none_is_the_records_fault(registry: Registry, schema: str, said: str) -> None:
+    lines = codec(Line, registry, auto_register=False)
+
+    with pytest.raises(ValueError, match=said) as refused:
+        lines.decode(by_others(registry, schema, {"article": "a"}))
+
+    assert Attribution().of(refused.value) is Fault.RECORD
+
+
+def test_a_schema_of_another_kind_is_refused(registry: Registry) -> None:
+    schema_id = registry.register("theirs", RegisteredSchema("AVRO", '"string"'))
+
+    with pytest.raises(ValueError, match="is one of kind AVRO, not JSON"):
+        codec(Line, registry, auto_register=False).decode(struct.pack(">bI", 0, schema_id) + b"{}")
+
+
+# ---------------------------------------------------------------- schemas beside each other
+
+
+def test_nothing_is_registered_unless_asked_for_and_what_differs_is_told(registry: Registry) -> None:
+    theirs = {
+        "type": "object",
+        "properties": {
+            "user": {"type": "integer"},
+            "amount": {"type": "number", "minimum": 1},
+            "when": {"type": "string", "format": "date"},
+            "lines": {"type": "array", "items": {"type": "object", "properties": {"article": {"enum": ["a", "b"]}}}},
+        },
+        "required": ["user"],
+    }
+    registry.register("orders-value", RegisteredSchema("JSON", json.dumps(theirs)))
+    orders = codec(Order, registry, auto_register=False)
+
+    with pytest.raises(ConfigError) as refused:
+        orders.encode(ORDER)
+
+    _, _, said = str(refused.value).partition("In its newest version, 1, it differs: ")
+    assert said.partition(". Register it")[0].split("; ") == [
+        "user is integer there, string here",
+        "amount has minimum 1 there, minimum 0 here",
+        "when (string (date)) is only there",
+        'lines[].article is one of "a", "b" there, string here',
+        "lines[].quantity (integer) is only here",
+        "lines[].article must be here, but not there",
+        "lines[]{} is anything there, nothing here",
+        "tags (array of string) is only here",
+        "place (array | null) is only here",
+        "amount must be here, but not there",
+        "{} is anything there, nothing here",
+    ]
+    wrong = orders.compared(reading=True).wrong
+    assert wrong == [
+        "user is integer there, string here",
+        "amount may be missing there, and must be here",
+        "lines[].article may be missing there, and must be here",
+    ]
+
+
+def test_what_describes_makes_no_difference(registry: Registry) -> None:
+    """A schema that means the same is written with, as one of another program with comments."""
+    schema = codec(Line, registry, subject=lambda *_: "other").schema
+    theirs = {**schema, "title": "Their line", "description": "of theirs", "$id": "http://shop"}
+    registry.register("orders-value", RegisteredSchema("JSON", json.dumps(theirs)))
+
+    lines = codec(Line, registry, auto_register=False)
+
+    assert lines.decode(lines.encode(Line(article="a"))) == Line(article="a")
+    assert list(lines.compared(reading=False).wrong) == []
+
+
+def test_schemas_that_refer_to_others_are_compared(registry: Registry) -> None:
+    registry.register(
+        "line", RegisteredSchema("JSON", '{"type": "object", "properties": {"article": {"type": "null"}}}')
+    )
+    order = {"type": "object", "properties": {"lines": {"type": "array", "items": {"$ref": "line.json"}}}}
+    theirs = RegisteredSchema("JSON", json.dumps(order), (Reference("line.json", "line", 1),))
+    registry.register("orders-value", theirs)
+
+    wrong = codec(Order, registry, auto_register=False).compared(reading=True).wrong
+
+    assert "lines[].article is null there, string here" in wrong
+
+
+def side(schema: Any) -> Side:
+    return Side(draft_07(schema), {})
+
+
+TEXT, NUMBER, WHOLE, EMPTY = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "null"}
+
+
+def thing(required: bool = False, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **({"required": list(properties)} if required else {})}
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "wrong"),
+    [
+        (WHOLE, NUMBER, []),
+        (NUMBER, WHOLE, ["the value is number there, integer here"]),
+        (WHOLE, {}, []),
+        ({}, WHOLE, ["the value is anything there, integer here"]),
+        (WHOLE, {"anyOf": [TEXT, NUMBER]}, []),
+        ({"anyOf": [TEXT, EMPTY]}, TEXT, ["the value is null there, string here"]),
+        ({"type": ["string", "null"]}, {"anyOf": [EMPTY, TEXT]}, []),
+        ({"enum": ["a"]}, TEXT, []),
+        ({"enum": ["a", 1]}, TEXT, ['the value is one of "a", 1 there, string here']),
+        ({"enum": ["a"]}, {"enum": ["a", "b"]}, []),
+        (TEXT, {"const": "a"}, ['the value is string there, "a" here']),
+        ({"const": 1}, NUMBER, []),
+        ({**WHOLE, "minimum": 3}, {**WHOLE, "minimum": 2}, []),
+        ({**WHOLE, "minimum": 1}, {**WHOLE, "minimum": 2}, ["the value has minimum 1 there, minimum 2 here"]),
+        ({**WHOLE, "maximum": 3}, {**WHOLE, "maximum": 2}, ["the value has maximum 3 there, maximum 2 here"]),
+        (TEXT, {**TEXT, "format": "uuid"}, ['the value has no format there, format "uuid" here']),
+        (thing(a=TEXT), thing(b=TEXT), []),
+        (thing(a=TEXT), thing(True, a=TEXT), ["a may be missing there, and must be here"]),
+        (thing(True, a=TEXT), thing(True, a=TEXT, b=TEXT), ["b is only here"]),
+        (thing(a=TEXT), {**thing(), "additionalProperties": False}, ["a may not be here", "{} may not be here"]),
+        (thing(a=TEXT), {"type": "object", "additionalProperties": WHOLE},
+         ["a is string there, integer here", "{} is anything there, integer here"]),
+        ({"type": "object", "additionalProperties": WHOLE}, {"type": "object", "additionalProperties": NUMBER}, []),
+        ({"type": "object", "additionalProperties": TEXT}, thing(a=WHOLE), ["a is string there, integer here"]),
+        ({"type": "array", "items": TEXT}, {"type": "array", "items": WHOLE}, ["[] is string there, integer here"]),
+        ({"prefixItems": [TEXT], "type": "array"}, {"prefixItems": [WHOLE], "type": "array"},
+         ["[0] is string there, integer here"]),
+        (False, WHOLE, []),
+        (True, False, ["the value may not be here"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_may_be_refused_is_told(there: Any, here: Any, wrong: list[str]) -> None:
+    assert obstacles(side(there), side(here)) == wrong
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}}, {"$ref": "other.json"}]
+)
+def test_references_without_an_end_or_a_beginning_are_told(schema: Any) -> None:
+    with pytest.raises(ValueError, match="it refers to"):
+        differences(side(schema), side(TEXT))
+
+
+def test_schemas_that_hold_themselves_are_compared() -> None:
+    def chain(tp: Any) -> Any:
+        node = thing(value=tp, next={"$ref": "#/$defs/Node"})
+        return {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
+
+    assert differences(side(chain(TEXT)), side(chain(TEXT))) == []
+    assert differences(side(chain(TEXT)), side(chain(WHOLE)))[0] == "value is string there, integer here"
+    assert obstacles(side(chain(TEXT)), side(chain(WHOLE)))[0] == "value is string there, integer here"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "object", "properties": {"next": {"allOf": [{"$ref": "#"}], "title": "more"}}},
+        {"type": ["object", "null"], "properties": {"next": {"$ref": "#"}}},
+        {"anyOf": [{"type": "object", "properties": {"next": {"$ref": "#"}}}, EMPTY]},
+    ],
+    ids=["beside", "kinds", "any of"],
+)
+def test_a_schema_that_holds_itself_in_whatever_way_is_compared(node: Any) -> None:
+    same = json.loads(json.dumps(node))
+
+    assert differences(side(node), side(same)) == []
+    assert obstacles(side(node), side({"anyOf": [same, TEXT]})) == []
+    assert obstacles(side(thing(next=node)), side({"anyOf": [thing(True, next=TEXT), WHOLE]})) != []
+
+
+def test_what_must_be_there_counts_wherever_it_is_said() -> None:
+    assert differences(side({"required": ["a"]}), side({})) == ["a must be there, but not here"]
+
+
+def test_schemas_that_nobody_can_compare_are_told() -> None:
+    def doubling(tp: Any) -> Any:
+        levels = {"l0": tp}
+        for n in range(1, 30):
+            below = {"$ref": f"#/definitions/l{n - 1}"}
+            levels[f"l{n}"] = thing(a={"anyOf": [below, {"allOf": [below]}]})
+        return {"$ref": "#/definitions/l29", "definitions": levels}
+
+    with pytest.raises(ValueError, match="too large to be compared"):
+        obstacles(side(doubling(TEXT)), side(doubling(WHOLE)))
+
+
+@pytest.mark.parametrize("tp", [Order, Total, Deep, Tree, Twig], ids=lambda tp: tp.__name__)
+def test_what_is_written_can_be_read(registry: Registry, tp: Any) -> None:
+    made = codec(tp, registry)
+
+    assert list(made.compared(reading=True).wrong) == []
+    assert list(made.check_reading()) == list(made.check())
+
+
+def test_names_that_are_words_of_schemas_are_names() -> None:
+    schema = thing(items=TEXT, properties={"$ref": "#/$defs/x"}) | {"$defs": {"x": {"default": {"$defs": 1}}}}
+
+    assert draft_07(schema) == {
+        **thing(items=TEXT, properties={"$ref": "#/definitions/x"}),
+        "definitions": {"x": {"default": {"$defs": 1}}},
+    }
+    assert closed(draft_07(thing(a=thing(b=TEXT)))) == {
+        **thing(a={**thing(b=TEXT), "additionalProperties": False}),
+        "additionalProperties": False,
+    }
+
+
+def test_what_stands_beside_a_reference_is_kept() -> None:
+    schema = thing(a={"$ref": "#/$defs/x", "minimum": 1}) | {"$defs": {"x": WHOLE}}
+
+    assert draft_07(schema)["properties"]["a"] == {"allOf": [{"$ref": "#/definitions/x"}], "minimum": 1}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("subject", "wanted"), [("topic", "orders-value"), ("record", "Order"), ("topic-record", "orders-Order")]
+)
+def test_the_subject_is_called_as_the_user_says(registry: Registry, subject: Any, wanted: str) -> None:
+    assert codec(Order, registry, subject=subject).subject == wanted
+
+
+def test_sources_and_sinks_tell_where_their_schemas_come_from(registry: Registry) -> None:
+    source: KafkaSource[Order] = KafkaSource("orders", value=json_schema(Order, registry=registry))
+    sink: KafkaSink[Order] = KafkaSink("orders", value=json_schema(Order, registry=registry))
+
+    for described in (source.describe(), sink.describe()):
+        assert f"JSON Schema Order, subject orders-value of {registry.url}" in str(described)
