@@ -23,6 +23,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas.avro_foreign import opened, parsed
 from kafka_eos.schemas.avro_links import linked
+from kafka_eos.schemas.avro_plain import as_plain
 from kafka_eos.schemas.avro_schema import avro_schema, tag_fields
 from kafka_eos.schemas.avro_values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
@@ -91,6 +92,7 @@ class AvroCodec(Generic[T]):
         Names of types do not count. Raises ValueError, now or when called, if the data cannot be read as the type.
         """
         theirs, names = parsed(writer, named)
+        as_plain(theirs, names, *parsed(self._schema))
         (read, theirs, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
 
         def decode(data: bytes) -> T:

@@ -82,18 +82,25 @@ class _Walk:
         writer, reader = resolved(writer, self._writer), resolved(reader, self._reader)
         if isinstance(reader, list):
             return any(self._alike(writer, arm) for arm in reader)
-        theirs, ours = _logical(writer), _logical(reader)
+        theirs, ours = logical(writer), logical(reader)
+        if ours is None:
+            return reads(writer, reader)  # as the type below, if the writer has a logical one
         if theirs != ours:
             return {theirs, ours} <= _TIMES
-        if theirs is not None and "precision" in writer:
+        if "precision" in writer:
             return (writer["precision"], writer.get("scale", 0)) == (reader["precision"], reader.get("scale", 0))
-        return kind(reader) in _READ_AS.get(kind(writer), frozenset()) | {kind(writer)}
+        return reads(writer, reader)
 
     def _unlike(self, writer: Any, reader: Any, at: str) -> str:
         return f"{at or 'the value'} is {as_text(writer, self._writer)} there, {as_text(reader, self._reader)} here"
 
 
-def _logical(schema: Any) -> str | None:
+def reads(writer: Any, reader: Any) -> bool:
+    """Is the one read as the other by their kinds, whatever their logical types are?"""
+    return kind(reader) in _READ_AS.get(kind(writer), frozenset()) | {kind(writer)}
+
+
+def logical(schema: Any) -> str | None:
     """The logical type, if it is one that means something here."""
     said = schema.get("logicalType") if isinstance(schema, dict) else None
     return str(said) if f"{kind(schema)}-{said}" in LOGICAL_READERS else None
