@@ -27,10 +27,15 @@ _COMMANDS = {
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
     "ui": ("ui:ui", "The dashboard of all jobs of this machine, running or ended, in a browser."),
+    "top": (
+        "top:top",
+        "A running job in the terminal, live: rates, back-pressure, lag, and what its epochs spend time on.",
+    ),
     "stacks": (
         "stacks:stacks",
         "Where the processes of a running job stand: the Python stacks of all their threads, the innermost call first.",
     ),
+    "profile": ("profile:profile", "A flame graph of what the processes of a running job spend their time on."),
     "explain": (
         "explain:explain",
         "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",

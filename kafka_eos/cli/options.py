@@ -50,6 +50,14 @@ def settings_of(checkpoint_dir: str | None) -> Settings:
     return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
 
 
+def no_job(home: Path, job: str) -> str:
+    """What is wrong with a name that no job of this machine has."""
+    return (
+        f"no job {job!r} in {home}: it never ran on this machine, or elsewhere (--checkpoint-dir). "
+        "What ran there: kafka-eos list"
+    )
+
+
 def find_job(settings: Settings, job: str) -> JobStorage | None:
     """The checkpoints of a job; None if it has none there. Makes no directory."""
     return find_storage(settings.checkpoints_of(job))

@@ -7,13 +7,9 @@ from typing import Annotated
 import typer
 
 from kafka_eos import stacks as of
-from kafka_eos.checkpoints import paths
-from kafka_eos.cli.options import CheckpointDir, settings_of
-from kafka_eos.coordinator.lock import holder
-from kafka_eos.errors import ConfigError
+from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.processes import processes_of
 from kafka_eos.terminal.output import say
-
-_FIRST = "supervisor"
 
 
 def stacks(
@@ -27,22 +23,9 @@ def stacks(
 
     Example: `kafka-eos stacks order-totals`
     """
-    settings = settings_of(checkpoint_dir)
-    lock = settings.job_dir(job) / paths.LOCK
-    pid = holder(lock)
-    if pid is None:
-        raise ConfigError(
-            f"job {job!r} does not run on this machine with its directory in {lock.parent.parent} (--checkpoint-dir). "
-            "What runs here: kafka-eos list"
-        )
-    places = [place for each in (pid, *of.children(pid)) if (place := of.place_of(each)) is not None]
-    if not places:
-        raise ConfigError(
-            f"process {pid}, which runs job {job!r}, does not tell where it stands: it is of another user, or runs the "
-            "job without `kafka-eos run` and `pipeline.run()`"
-        )
+    places = processes_of(job, checkpoint_dir)
     silent = False
-    for place in sorted(places, key=lambda place: (place.what != _FIRST, place.what)):
+    for place in places:
         typer.echo(f"=== {place.what}, process {place.pid}")
         try:
             typer.echo(of.stacks(place))

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, settings_of
+from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, no_job, settings_of
 from kafka_eos.coordinator import elsewhere
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.standing import Standing, standing
@@ -46,10 +46,7 @@ def status(
     within = None if max_age is None else _duration(max_age)
     found = _here_or_elsewhere(job, checkpoint_dir)
     if found is None:
-        raise ConfigError(
-            f"no job {job!r} in {home_of_jobs(checkpoint_dir)}: it never ran on this machine, or elsewhere "
-            "(--checkpoint-dir). What ran there: kafka-eos list"
-        )
+        raise ConfigError(no_job(home_of_jobs(checkpoint_dir), job))
     if as_json:
         _tell(found)
     else:

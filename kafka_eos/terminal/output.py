@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -48,10 +48,15 @@ def say(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
         console.print(text, soft_wrap=True)
 
 
-def show(table: Table) -> None:
-    """Print a table, which is what a command was asked for: to stdout, as wide as it gets where that is no terminal."""
-    screen = Console()
-    (screen if screen.is_terminal else Console(width=_WIDE)).print(table)
+def screen() -> Console:
+    """Standard output, as wide as what is printed gets where that is no terminal."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_WIDE)
+
+
+def show(asked: RenderableType) -> None:
+    """Print what a command was asked for, such as a table."""
+    screen().print(asked)
 
 
 class LiveView(Totals):

@@ -44,8 +44,8 @@ def whole(found: Found) -> dict[str, Json]:
     events = found.diary or []
     return {
         **summary(found),
-        "operators": _operators(last, progress),
-        "splits": _splits(progress),
+        "operators": operators(last, progress),
+        "splits": splits(progress),
         "watermarks": _watermarks(last),
         "dead": _dead(last),
         "epochs": [*epochs(events)],
@@ -60,7 +60,7 @@ def _standing(found: Found) -> Standing:
     return standing(found.job, found.status, found.held, found.now)
 
 
-def _operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json]:
+def operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json]:
     """The plan, in the order of its rows, each operator with what is known of it."""
     plan: list[Mapping[str, Any]] = last.get("plan", {}).get("operators", [])
     decided: Mapping[str, Any] = last.get("decided", {})
@@ -94,7 +94,7 @@ def _segments(plan: list[Mapping[str, Any]], known: Mapping[str, Any]) -> dict[s
     return found
 
 
-def _splits(progress: Mapping[str, Any]) -> list[Json]:
+def splits(progress: Mapping[str, Any]) -> list[Json]:
     waiting = {
         (source, split)
         for group in progress.get("waiting", {}).values()

@@ -53,7 +53,20 @@ def _between(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float, 
             segment: dict[str, Json](_changes(before.get("segments", {}).get(segment, {}), states, seconds * workers))
             for segment, states in now.get("segments", {}).items()
         },
+        "operators": {
+            name: dict[str, Json](_of_operator(before.get("operators", {}).get(name, {}), done, seconds, workers))
+            for name, done in now.get("operators", {}).items()
+        },
     }
+
+
+def _of_operator(
+    before: Mapping[str, float], now: Mapping[str, float], seconds: float, workers: int
+) -> dict[str, Json]:
+    """Rows and keys looked up, a second; shares of the time of all workers."""
+    counted = {name: now[name] for name in ("came", "left", "loads") if name in now}
+    shares = {name: now[name] for name in ("busy", "blocked", "idle") if name in now}
+    return {**_changes(before, counted, seconds), **_changes(before, shares, seconds * workers)}
 
 
 def _changes(before: Mapping[str, float], now: Mapping[str, float], by: float) -> dict[str, Json]:

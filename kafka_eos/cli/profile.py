@@ -1,0 +1,96 @@
+"""``kafka-eos profile``: what the processes of a running job spend their time on, as a flame graph by py-spy."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.processes import processes_of
+from kafka_eos.errors import ConfigError, Fatal
+from kafka_eos.stacks import Place
+from kafka_eos.terminal.output import say
+
+_ENDINGS: Final = {"flamegraph": "svg", "speedscope": "json", "raw": "txt"}
+_REFUSED: Final = ("permission denied", "operation not permitted")
+_ALLOW: Final = (
+    "To look into a process needs the right to trace it. Any of these gives it: run this command as root (sudo); in a "
+    "container --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [SYS_PTRACE]; on your own "
+    "machine sysctl kernel.yama.ptrace_scope=0. Without it there is kafka-eos stacks"
+)
+
+
+def profile(
+    job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long to look.")] = 10,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; default: the job's name and the time, here.")
+    ] = None,
+    form: Annotated[
+        Literal["flamegraph", "speedscope", "raw"],
+        typer.Option("--format", help="An SVG for browsers, a file for speedscope.app, or one line a stack."),
+    ] = "flamegraph",
+    worker: Annotated[int | None, typer.Option(help="One worker alone, by its number; default: all processes.")] = None,
+    idle: Annotated[bool, typer.Option("--idle", help="Threads that wait, too: for locks, sockets and sleep.")] = False,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """A flame graph of what the processes of a running job spend their time on.
+
+    py-spy looks at their stacks a hundred times a second, from outside: the job goes on, and nothing in it changes.
+    Only on the machine where it runs, which must allow to trace it. Needs the extra `profile`. Prints the file's name.
+
+    Example: `kafka-eos profile order-totals --seconds 30 --worker 0`
+    """
+    tool, places = _py_spy(), processes_of(job, checkpoint_dir)
+    target = places[0] if worker is None else _worker(places, worker)
+    file = output or Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")
+    command = [tool, "record", "--pid", str(target.pid), "--duration", str(seconds), "--format", form]
+    command += ["--output", str(file), *(["--idle"] if idle else []), *(["--subprocesses"] if worker is None else [])]
+    say(f"looking at {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
+    told = _run(command)
+    if told is not None:
+        # Of several processes it says only that it has found none.
+        raise _explained(_run([tool, "dump", "--pid", str(target.pid)]) or told, target)
+    typer.echo(str(file))
+
+
+def _run(command: list[str]) -> str | None:
+    """What py-spy says is wrong; None if it has written the file. Ctrl-C reaches it too, and ends the look early."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
+        told = ""
+        while started.poll() is None:
+            with suppress(KeyboardInterrupt):
+                told = started.communicate()[1]
+    return told or f"it ended with {started.returncode}" if started.returncode else None
+
+
+def _py_spy() -> str:
+    """The one that is installed with this package goes before that of the system."""
+    found = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+    if found is None:
+        raise ConfigError("kafka-eos profile needs py-spy: pip install 'kafka-eos[profile]'")
+    return found
+
+
+def _worker(places: list[Place], number: int) -> Place:
+    for place in places:
+        if place.what == f"worker {number}":
+            return place
+    raise ConfigError(f"there is no worker {number}; there are {', '.join(place.what for place in places)}")
+
+
+def _explained(told: str, target: Place) -> Exception:
+    """Its first lines say what is wrong; those below are a trace of itself."""
+    said = told.partition("Stack backtrace")[0]
+    words = " ".join(line.strip() for line in said.splitlines() if line.strip())
+    what = f"py-spy cannot look into {target.what}, process {target.pid}: {words}"
+    if any(each in told.lower() for each in _REFUSED):
+        return ConfigError(f"{what} {_ALLOW}")
+    return Fatal(what)

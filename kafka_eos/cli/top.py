@@ -1,0 +1,65 @@
+"""``kafka-eos top``: a job in the terminal, as it is now and again."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.live import Live
+
+from kafka_eos.cli.options import CheckpointDir, home_of_jobs, no_job
+from kafka_eos.errors import ConfigError
+from kafka_eos.terminal.output import screen, show
+from kafka_eos.terminal.top import view
+from kafka_eos.ui.rates import Rates
+from kafka_eos.ui.reading import Found, find
+
+_EVERY: Final = 1.0
+_MOST_ROWS: Final = 1000
+"""Of a place that is no terminal."""
+_WAIT: Final = 3.0
+"""Workers tell twice a second how far they are, and a rate is of two such words."""
+_NAP: Final = 0.1
+
+
+def top(
+    job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once, for scripts; rates are of a second or two.")
+    ] = False,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """A running job in the terminal, live: rates, back-pressure, lag, and what its epochs spend time on.
+
+    The busiest operator is bold: if those before it are blocked, it is the one to make faster. Reads the job's
+    directory alone, on the machine where it runs; no broker is asked. Ctrl-C ends the view, not the job.
+
+    Example: `kafka-eos top order-totals`
+    """
+    home, rates, terminal = home_of_jobs(checkpoint_dir), Rates(), screen()
+    found, known = _look(home, job, rates)
+    if once:
+        until = time.monotonic() + _WAIT
+        while known is None and found.held and time.monotonic() < until:
+            time.sleep(_NAP)
+            found, known = _look(home, job, rates)
+        show(view(found, known, _MOST_ROWS))
+        return
+    if not terminal.is_terminal:
+        raise ConfigError("kafka-eos top draws on a terminal. For scripts: --once, or kafka-eos status --json")
+    with suppress(KeyboardInterrupt), Live(console=terminal, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(view(found, known, max(1, terminal.height // 2)), refresh=True)
+            time.sleep(_EVERY)
+            found, known = _look(home, job, rates)
+
+
+def _look(home: Path, job: str, rates: Rates) -> tuple[Found, dict[str, Any] | None]:
+    """As it is now, and how fast since earlier looks."""
+    found = find(home, job)
+    if found is None:
+        raise ConfigError(no_job(home, job))
+    return found, rates.hear(found.status)

@@ -1,0 +1,144 @@
+"""One job as a screen of tables: rates, back-pressure, lag, and what its newest epoch spent its time on.
+
+Pure. Rule: what is not known is a dash, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from kafka_eos.coordinator.standing import Standing, standing
+from kafka_eos.interfaces import Json
+from kafka_eos.ui import facts
+from kafka_eos.ui.reading import Found
+
+_UNKNOWN: Final = "–"
+_COLOURS: Final = {"running": "green", "failed": "red", "killed": "red", "recovering": "yellow", "starting": "yellow"}
+_OPERATORS: Final = ("operator", "in/s", "out/s", "busy", "blocked", "idle", "state", "cached", "looked up/s")
+_SPLITS: Final = ("source", "partition", "position", "lag", "")
+
+
+def view(found: Found, rates: Mapping[str, Any] | None, rows: int) -> Group:
+    """``rates``: of ``ui.rates``, None while too little is known. ``rows``: most partitions that are shown."""
+    stands = standing(found.job, found.status, found.held, found.now)
+    last: Mapping[str, Any] = found.status["last"]
+    progress: Mapping[str, Any] = last.get("progress", {})
+    rates = rates if rates is not None and stands.how == "running" else {}
+    parts: list[Text | Table] = [_how(stands), _flow(stands, rates)]
+    if (spent := _epoch(last)) is not None:
+        parts.append(spent)
+    if plan := facts.operators(last, progress):
+        parts += [Text(), _operators(plan, progress, rates)]
+    if splits := facts.splits(progress):
+        behind = sorted(splits, key=_lag, reverse=True)
+        parts += [Text(), _splits(behind[:rows])]
+        if more := behind[rows:]:
+            parts.append(Text(f"and {len(more):,} more that are less behind", "dim"))
+    return Group(*parts)
+
+
+def _how(stands: Standing) -> Text:
+    text = Text.assemble((stands.job, "bold"), "  ", (stands.how, _COLOURS.get(stands.how, "")))
+    if stands.pid is not None:
+        text.append(f"  process {stands.pid}")
+    if stands.workers is not None:
+        text.append(f", {stands.workers} worker{'s' if stands.workers > 1 else ''}")
+    if stands.why is not None:
+        text.append(f"  {stands.why}", "yellow")
+    return text
+
+
+def _flow(stands: Standing, rates: Mapping[str, Any]) -> Text:
+    restarts = f"{stands.restarts} restart{'' if stands.restarts == 1 else 's'}"
+    text = Text(f"in {_rate(rates.get('in'))}/s  out {_rate(rates.get('out'))}/s  lag {_count(stands.lag)}  {restarts}")
+    if stands.dead_letters:
+        text.append(f"  {stands.dead_letters:,} dead letters", "yellow")
+    return text
+
+
+def _epoch(last: Mapping[str, Any]) -> Text | None:
+    """The newest one that is committed, with the slowest of each phase."""
+    committed: Mapping[str, Any] = last.get("committed", {})
+    if "epoch" not in committed:
+        return None
+    text = Text(f"epoch {committed['epoch']}: {_milliseconds(committed['seconds'])}")
+    phases: Mapping[str, Any] = last.get("phases", {})
+    spans = phases.get("spans", []) if phases.get("epoch") == committed["epoch"] else []
+    commits = [{"phase": "commit", "began": at[0], "ended": at[1]} for at in committed.get("commits", {}).values()]
+    slowest: dict[str, float] = {}
+    for span in (*spans, *commits):
+        seconds = max(0.0, span["ended"] - span["began"])
+        slowest[span["phase"]] = max(seconds, slowest.get(span["phase"], 0.0))
+    if slowest:
+        text.append(": " + " · ".join(f"{phase} {_milliseconds(seconds)}" for phase, seconds in slowest.items()))
+    return text
+
+
+def _operators(plan: Sequence[Json], progress: Mapping[str, Any], rates: Mapping[str, Any]) -> Table:
+    """In the order of the plan; what is busiest stands out."""
+    table, at_work = _table(_OPERATORS), rates.get("operators", {})
+    busiest = max((rate.get("busy") or 0.0 for rate in at_work.values()), default=0.0)
+    for operator in plan:
+        assert isinstance(operator, Mapping)
+        name = str(operator["name"])
+        rate, done = at_work.get(name, {}), progress.get("operators", {}).get(name, {})
+        size, entries = operator["state_bytes"], done.get("entries")
+        table.add_row(
+            name,
+            _rate(rate.get("came")),
+            _rate(rate.get("left")),
+            *(_share(rate.get(state)) for state in ("busy", "blocked", "idle")),
+            f"{size / 1e6:,.1f} MB" if isinstance(size, int | float) else _UNKNOWN,
+            _count(entries or None),
+            _rate(rate.get("loads") if done.get("loads") or entries else None),
+            style="bold" if busiest and rate.get("busy") == busiest else None,
+        )
+    return table
+
+
+def _splits(splits: Sequence[Json]) -> Table:
+    table = _table(_SPLITS)
+    for split in splits:
+        assert isinstance(split, Mapping)
+        waits = "waits for slower ones" if split["waits"] else ""
+        table.add_row(str(split["source"]), str(split["split"]), _count(split["position"]), _count(split["lag"]), waits)
+    return table
+
+
+def _lag(split: Json) -> float:
+    assert isinstance(split, Mapping)
+    lag = split["lag"]
+    return lag if isinstance(lag, int | float) else -1.0
+
+
+def _table(columns: Sequence[str]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, box=None)
+    for column, justify in zip(columns, _justified(columns), strict=True):
+        table.add_column(column, justify=justify)
+    return table
+
+
+def _justified(columns: Sequence[str]) -> Iterator[Any]:
+    """Names on the left, numbers on the right."""
+    return ("left" if name in ("operator", "source", "partition", "") else "right" for name in columns)
+
+
+def _rate(rate: float | None) -> str:
+    return _UNKNOWN if rate is None else f"{rate:,.0f}"
+
+
+def _share(share: float | None) -> str:
+    return _UNKNOWN if share is None else f"{min(1.0, share):.0%}"
+
+
+def _count(number: object) -> str:
+    return f"{number:,}" if isinstance(number, int | float) else _UNKNOWN
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms"
