@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_eos.dsl import (
+        Broadcast,
+        BroadcastConnected,
+        BroadcastStream,
         ConnectedStreams,
+        KeyedBroadcastConnected,
         KeyedStream,
         Pipeline,
         Stream,
@@ -57,6 +61,13 @@ if TYPE_CHECKING:
         sliding,
         tumbling,
     )
+    from kafka_eos.operators.broadcasts.functions import (
+        BroadcastContext,
+        BroadcastProcessFunction,
+        BroadcastState,
+        KeyedBroadcastContext,
+        KeyedBroadcastProcessFunction,
+    )
     from kafka_eos.operators.functions import (
         AggregatingState,
         CoProcessFunction,
@@ -75,6 +86,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AggregatingState",
+    "Broadcast",
+    "BroadcastConnected",
+    "BroadcastContext",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStream",
     "Bug",
     "CoProcessFunction",
     "CommittableLost",
@@ -89,6 +106,9 @@ __all__ = [
     "JobLocked",
     "KafkaEosError",
     "KeyState",
+    "KeyedBroadcastConnected",
+    "KeyedBroadcastContext",
+    "KeyedBroadcastProcessFunction",
     "KeyedStream",
     "ListState",
     "MapState",
@@ -132,7 +152,8 @@ __all__ = [
 
 _HOMES = {
     "dsl": (
-        "ConnectedStreams", "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
+        "Broadcast", "BroadcastConnected", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnected",
+        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
     ),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
@@ -143,6 +164,10 @@ _HOMES = {
     "interfaces": (
         "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated",
         "global_", "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
+    ),
+    "operators.broadcasts.functions": (
+        "BroadcastContext", "BroadcastProcessFunction", "BroadcastState", "KeyedBroadcastContext",
+        "KeyedBroadcastProcessFunction",
     ),
     "operators.functions": (
         "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",

@@ -12,13 +12,16 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Described, HasCodecs, Json, Ttl
 from kafka_eos.plan import (
     AsOfJoin,
+    BroadcastConnect,
     CountedWindows,
+    Exchange,
     Fold,
     Forward,
     IntervalJoin,
     KeyBy,
     Node,
     PartialFold,
+    Partitioning,
     Patterns,
     Plan,
     Process,
@@ -48,7 +51,7 @@ def explain(
         sections.append(["schemas", *schemas])
     if settings is not None:
         sections.append(["settings", *settings_shown(settings)])
-    if notices := (*notices, *_vouched(plan), *_held_back(plan), *_growing(plan), *_untyped(plan), *_derived(plan)):
+    if notices := (*notices, *_told(plan, settings)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
@@ -111,6 +114,10 @@ def _detail(node: Node) -> str:
             return f"keeps state; {whose} at their times"
         case TableJoin():
             return f"keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
+        case BroadcastConnect(table=table):
+            return f"keeps broadcast state, whole in each worker{'' if table is None else f', of table {table!r}'}"
+        case Exchange(how=Partitioning.BROADCAST):
+            return "a copy for each worker"
         case SideOutput():
             return f"{'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFold():
@@ -186,6 +193,23 @@ def settings_shown(settings: Settings) -> list[str]:
     shown = _values(settings)
     names, values = _width(shown), _width(shown.values())
     return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
+
+
+def _told(plan: Plan, settings: Settings | None) -> Iterator[str]:
+    """What a reader of the plan should know."""
+    for part in (_vouched, _held_back, _growing, _untyped, _derived):
+        yield from part(plan)
+    if settings is not None and settings.checkpoint_mode == "unaligned":
+        yield from _aligned(plan)
+
+
+def _aligned(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        if isinstance(node, BroadcastConnect):
+            yield (
+                f"{node.kind} {node.name!r} waits for barriers though checkpoints are unaligned: all workers must have "
+                "got the same rows of what is broadcast"
+            )
 
 
 def _vouched(plan: Plan) -> Iterator[str]:

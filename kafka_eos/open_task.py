@@ -33,7 +33,7 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.chain import Chain, Output
 from kafka_eos.operators.event_time import Pace, Signal
-from kafka_eos.plan import Node, Plan, Sink, Source, Table, Timestamps, kafka_share
+from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Table, Timestamps, kafka_share
 from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
@@ -108,7 +108,8 @@ class OpenTask:
 
     def _backend(self, operator: str) -> StateBackend:
         share, settings = self._share, self._share.settings
-        of_splits = isinstance(share.plan.node(operator), Timestamps)
+        node = share.plan.node(operator)
+        of_splits = isinstance(node, Timestamps)
         return open_backend(
             "memory" if of_splits else settings.state_backend,
             operator,
@@ -121,6 +122,8 @@ class OpenTask:
             options=self._options,
             local=share.plan.keeps_local(operator),
             by_split=of_splits,
+            copied=isinstance(node, BroadcastConnect),
+            compared=settings.checkpoint_mode != "at-least-once",
             told=self._told,
         )
 
@@ -147,6 +150,7 @@ class OpenTask:
             signals=signals,
             pace=pace,
             clock=clock,
+            subtask=self._share.subtask,
         )
         self.closing.callback(chain.close)
         return chain

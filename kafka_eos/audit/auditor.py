@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_eos.audit.beginning import whole_history
+from kafka_eos.audit.broadcasts.judged import ruled
 from kafka_eos.audit.commits import (
     ByEpoch,
     Counts,
@@ -29,6 +30,7 @@ from kafka_eos.audit.commits import (
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ground import Ground
 from kafka_eos.audit.impossible import Impossible, by_expiry, impossible
+from kafka_eos.audit.intervals import Offsets
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafka_eos.audit.jobs import Scan
+    from kafka_eos.audit.reads import Bounds
 
 Progress = Callable[[str], None]
 
@@ -187,6 +190,7 @@ class _Audit:
             strict=self._strict,
             provenance=files(self._ledger.provenance),
             windows=self._windows(),
+            ruled=ruled(self._subject, self._cut, self._ledger, _starts(ground.inputs()), strict=self._strict),
         )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
@@ -236,7 +240,7 @@ class _Audit:
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
             uncompared=uncompared(
-                self._subject, self._cut, made, {} if Check.LOST in barred else scan.untold(), unsure
+                self._subject, self._cut, made, {} if Check.LOST in barred else scan.untold(), unsure, scan.ruled
             ),
             notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )
@@ -299,6 +303,10 @@ class _Audit:
         cut = self._ground.expired()
         whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)
         return {} if not cut or whole else by_expiry(self._subject, cut)
+
+
+def _starts(inputs: Mapping[str, Bounds]) -> Offsets:
+    return {source: {partition: start for partition, (start, _) in bounds.items()} for source, bounds in inputs.items()}
 
 
 def _looked_at(check: Check, facts: Observations) -> int:

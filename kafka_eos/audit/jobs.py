@@ -20,6 +20,8 @@ from pyspark.sql import functions as F
 from kafka_eos.audit import flags, letters, reads, relations, totals, unmarked
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.beside import Files
+from kafka_eos.audit.broadcasts.judged import Ruled
+from kafka_eos.audit.broadcasts.recompute import Ruling
 from kafka_eos.audit.commits import ByEpoch
 from kafka_eos.audit.formats import rows
 from kafka_eos.audit.intervals import Spans, spans
@@ -64,6 +66,7 @@ class Scope:
     provenance: Files = field(default_factory=dict)
     """Of outputs that do not say themselves where they come from."""
     windows: Judged = field(default_factory=Judged)
+    ruled: Ruled = field(default_factory=Ruled)
 
     @property
     def changed(self) -> bool:
@@ -229,7 +232,8 @@ class Scan:
             why |= dict.fromkeys(
                 cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
             )
-        why |= {name: cut.why_unknown(name) for name in cut.asked}
+        why |= {name: cut.why_unknown(name) for name in cut.asked - self._scope.ruled.sinks}
+        why |= self._scope.ruled.why
         why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
         if self._scope.beginning is not None:
             why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
@@ -304,10 +308,23 @@ class Scan:
         return Windowing(scope.app, scope.cut, scope.windows, self.hold).made(self._input(scope.inputs), seen)
 
     @cached_property
+    def _ruling(self) -> Ruling | None:
+        scope = self._scope
+        if not scope.ruled.sinks:
+            return None
+        return Ruling(scope.app, scope.cut.parallelism, scope.ruled, self._input(scope.inputs), scope.inputs)
+
+    @cached_property
     def _untold(self) -> DataFrame | None:
-        """Results before the end of windows of which nothing tells whether they should be there."""
-        found = early.untold(self._firsts, self._scope.windows, self._windowed.free) if self._marked else None
-        return None if found is None else self.hold(found)
+        """Outputs of which nothing tells whether they should be there: results before the end of windows, and of rows
+        that may have met other rules.
+        """
+        if not self._marked:
+            return None
+        found = [early.untold(self._firsts, self._scope.windows, self._windowed.free)]
+        found += [None if self._ruling is None else self._ruling.untold(self._firsts)]
+        some = [each for each in found if each is not None]
+        return self.hold(_union(some)) if some else None
 
     @property
     def _told_firsts(self) -> DataFrame:
@@ -322,6 +339,11 @@ class Scan:
         return {row["sink"]: row["count"] for row in counted}
 
     @property
+    def ruled(self) -> frozenset[str]:
+        """Sinks behind broadcast state that are compared."""
+        return self._scope.ruled.sinks
+
+    @property
     def chancy(self) -> frozenset[str]:
         """Sinks behind windows of which other ones may be right, too."""
         return self._windowed.chancy
@@ -329,7 +351,8 @@ class Scan:
     @cached_property
     def _recomputed(self) -> tuple[DataFrame, bool]:
         seen = self._firsts if self._marked else self._plain
-        every, free = self._recompute.expected(self._input(self._scope.inputs), seen, self._windowed.outputs)
+        beside = [*self._windowed.outputs, *([] if self._ruling is None else [self._ruling.outputs])]
+        every, free = self._recompute.expected(self._input(self._scope.inputs), seen, beside)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
         made = self._comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
         made = made.withColumn("loose", F.col("loose") | expiring)

@@ -5,7 +5,7 @@ Rule: whatever a check leaves out for a sink is said here, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_eos.audit.ledger import Ledger
@@ -54,10 +54,12 @@ def uncompared(
     made: Expected,
     untold: Mapping[str, int],
     unsure: Mapping[str, str],
+    ruled: Collection[str],
 ) -> list[Uncompared]:
     """For the headline: what nothing tells of the outputs of sinks that were compared otherwise.
 
-    ``untold``: by sink, results before the end of windows of which nobody knows whether they should be there.
+    ``untold``: by sink, outputs of which nobody knows whether they should be there. ``ruled``: sinks behind broadcast
+    state.
     """
     left_out: list[Uncompared] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
@@ -72,6 +74,8 @@ def uncompared(
             left_out.append(Uncompared(name, what, why, n))
         if n := untold.get(name):
             why = "they are results before the end of windows, and nothing tells which rows had come by then"
+            if name in ruled:
+                why = "nothing tells which rules their rows met, that were read in the same epoch, or are gone"
             left_out.append(Uncompared(name, "existence and values", why, n))
         if n := made.untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
@@ -87,8 +91,8 @@ def uncompared(
             why = "they depend on what timers have changed"
             left_out.append(Uncompared(name, "letters from operators with timers, and behind them,", why))
         if name in cut.letters and cut.asked:
-            why = "they depend on what the service has answered"
-            left_out.append(Uncompared(name, "letters from async_map, and from behind it,", why))
+            why = "they depend on what a service has answered, or on which rules rows have met"
+            left_out.append(Uncompared(name, "letters from async_map or broadcast state, and from behind it,", why))
         if name in subject.at_least_once:
             left_out.append(Uncompared(name, "counts by epoch", "no commit records what an at-least-once sink wrote"))
         if not sink.marked:

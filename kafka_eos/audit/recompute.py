@@ -49,16 +49,17 @@ class Recompute:
     """Sinks of which floats are compared by themselves, see ``sums``."""
 
     def expected(
-        self, records: DataFrame, visible: DataFrame, windowed: Sequence[DataFrame] = ()
+        self, records: DataFrame, visible: DataFrame, beside: Sequence[DataFrame] = ()
     ) -> tuple[DataFrame, bool]:
         """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
         whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
 
-        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``windowed`` what windows make.
+        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``beside`` what is computed
+        elsewhere: behind windows, and behind broadcast state.
         """
         cut, free = self.cut, False
-        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *windowed]
-        # What waits for time does nothing here, and what reaches its sinks beside it is ``windowed``.
+        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *beside]
+        # What waits for time does nothing here, and what reaches its sinks is ``beside`` it.
         timeless = ~F.col("sink").isin([*cut.timed])
         if cut.serial and cut.lasting:
             ordered, several = self.serial(records)

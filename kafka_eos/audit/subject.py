@@ -16,10 +16,12 @@ from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.audit.regimes import Regime
 from kafka_eos.interfaces import Guarantee, JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
+from kafka_eos.operators import process
 from kafka_eos.operators.chain import refuser
 from kafka_eos.operators.process import declared
 from kafka_eos.plan import (
     AsOfJoin,
+    BroadcastConnect,
     CountedWindows,
     Exchange,
     Filter,
@@ -445,9 +447,14 @@ class Cut:
 
     @cached_property
     def broadcasts(self) -> tuple[str, ...]:
-        """Exchanges that make copies; one worker makes none."""
+        """Exchanges that make copies; one worker makes none. Broadcast state is no row."""
         nodes = [node.name for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
+        nodes = [name for name in nodes if any(not _is_told(node) for node, _ in self.plan.downstream(name))]
         return tuple(nodes) if self.parallelism > 1 else ()
+
+
+def _is_told(node: Node) -> bool:
+    return isinstance(node, BroadcastConnect)
 
 
 def expires(node: Node) -> bool:
@@ -456,7 +463,7 @@ def expires(node: Node) -> bool:
         return node.ttl is not None
     if not isinstance(node, Process):
         return False
-    return any(state.ttl is not None for state in declared(node.factory, node.key_codec, node.methods))
+    return any(state.ttl is not None for state in declared(process(node)))
 
 
 def captured(stage: str) -> str:

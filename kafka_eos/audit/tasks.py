@@ -42,6 +42,7 @@ HEADERS = "headers array<struct<key string, value binary>>"
 _RAW = f"timestamp long, key binary, value binary, {HEADERS}"
 _KEY = "grp binary, loose boolean, span int"
 _PLACE = "source string, s_topic string, s_partition int, s_offset long, lane int, branch string, ordinal int"
+INPUT_COLUMNS = ("source", "topic", "partition", "offset", "timestamp", "key", "value", "headers")
 INPUT = f"source string, topic string, partition int, offset long, {_RAW}"
 CAPTURED = f"stage string, {_PLACE}, grp binary, {_RAW}, span int"
 """A row that reached a stage: where it came from, its encoded key, the raw record to start again from, and which of
@@ -399,11 +400,15 @@ class Backends:
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
         root, groups = Path(self._scratch.name), range(MAX_KEY_GROUPS)
-        names = frozenset(node.name for node in plan.nodes if node.keyed)
+        copied = {node.name for node in plan.nodes if isinstance(node, plans.BroadcastConnect)}
+        names = frozenset(node.name for node in plan.nodes if node.keyed) | copied
         storage = MemoryStorage() if savepoint is None else SavepointFiles(Path(savepoint))
         handles = {} if savepoint is None else restored(savepoint, names)
         self.by_operator: dict[str, StateBackend] = {
-            name: open_backend("memory", name, root / name, groups, handles.get(name, ()), storage) for name in names
+            name: open_backend(
+                "memory", name, root / name, groups, handles.get(name, ()), storage, copied=name in copied
+            )
+            for name in names
         }
 
     def __enter__(self) -> Backends:

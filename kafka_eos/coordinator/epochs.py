@@ -25,6 +25,7 @@ from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Json, Probe
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize
+from kafka_eos.state import copies
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 
@@ -48,9 +49,10 @@ class Epochs:
     def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
 
-        Raises Fenced if a newer term is there; TooManyDeadLetters if the epoch must not happen. Asks no sink: engines
-        call it on their main thread.
+        Raises Fenced if a newer term is there; TooManyDeadLetters, or PlanError for copies of broadcast state that
+        differ, if the epoch must not happen. Asks no sink: engines call it on their main thread.
         """
+        copies.expect_same(acked.states)
         if self._refusals is not None:
             self._refusals.deciding(epoch, acked.tally)
         manifest = Manifest(

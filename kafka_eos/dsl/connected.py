@@ -1,4 +1,4 @@
-"""Two streams with keys over one state: ``connect``, and the verbs behind it.
+"""Two streams into one operator: ``connect``, and the verbs behind it.
 
 Rule: which stream a row is of is told by the way that it has come, so nobody tags values, and each keeps its type.
 """
@@ -6,16 +6,19 @@ Rule: which stream a row is of is told by the way that it has come, so nobody ta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import plan
+from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.lines import mistake, quoted
+from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.streams import KeyedStream, Stream
+from kafka_eos.dsl.tables import Table
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
+from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.operators.functions import CoProcessFunction, OutputTag
-from kafka_eos.plan import Join
+from kafka_eos.plan import Join, Node
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.schemas.types import element, returned
 
@@ -28,10 +31,27 @@ _Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session
 _KEY = KeyCodec()
 
 
-def connect(left: KeyedStream[K, L], right: KeyedStream[K, R], *, name: str | None = None) -> ConnectedStreams[K, L, R]:
-    """Two streams whose rows of a key come to one worker and one state, each with its own type.
+@overload
+def connect(
+    left: KeyedStream[K, L], right: KeyedStream[K, R], *, name: str | None = None
+) -> ConnectedStreams[K, L, R]: ...
 
-    What becomes of them is said by the verb that follows. Event time is the lesser of both streams'.
+
+@overload
+def connect(
+    left: KeyedStream[K, L], right: Broadcast[R], *, name: str | None = None
+) -> KeyedBroadcastConnected[K, L, R]: ...
+
+
+@overload
+def connect(left: Stream[L], right: Broadcast[R], *, name: str | None = None) -> BroadcastConnected[L, R]: ...
+
+
+def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
+    """Two streams into one operator, each with its own type. What becomes of them is said by the verb that follows.
+
+    Both with keys: rows of a key come to one worker and one state, and event time is the lesser of both streams'. The
+    second one ``.broadcast()``: all workers have all of its rows, and event time is that of the first.
     """
     if left._draft is not right._draft:
         names = f"{left._draft.name!r} and {right._draft.name!r}"
@@ -39,6 +59,15 @@ def connect(left: KeyedStream[K, L], right: KeyedStream[K, R], *, name: str | No
     if left._node == right._node:
         raise mistake(
             "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."
+        )
+    if isinstance(right, Broadcast) and not isinstance(left, Broadcast):
+        kind = KeyedBroadcastConnected if isinstance(left, KeyedStream) else BroadcastConnected
+        return kind(left, right, name)
+    if not (isinstance(left, KeyedStream) and isinstance(right, KeyedStream)):
+        table = " All of a table comes to all workers with table.broadcast()." if isinstance(right, Table) else ""
+        raise mistake(
+            "connect is of two streams with keys, or of a stream and a .broadcast(), "
+            f"not of {left!r} and {right!r}.{table}"
         )
     node = left._grow(plan.Connect, name, inputs=(left._node, right._node))
     return ConnectedStreams(left._draft, node, left._type, right._type)
@@ -131,6 +160,74 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
             kind, name, fn=fn, key_codec=_KEY, values=values, unmatched=_names(unmatched), late=_names(late), **parts
         )
         return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+
+
+class _WithBroadcast(Upstream):
+    """A stream and what is broadcast beside it."""
+
+    def __init__(self, left: Upstream, right: Broadcast[Any], name: str | None) -> None:
+        super().__init__(left._draft, left._node, left._type)
+        self._right, self._name = right, name
+
+    def _met(self, kind: type[Node], name: str | None) -> tuple[str, bool, str]:
+        """The name of the function's node, whether it is made up, and the node where both streams meet."""
+        given, derived = self._draft._name(name, kind.kind)
+        met = f"{given}-broadcast" if self._name is None else self._name
+        parts: dict[str, Any] = {"inputs": (self._node, self._right._node), "table": self._right._table}
+        parts |= {"where": user_line(), "derived": derived and self._name is None}
+        self._draft._add(plan.BroadcastConnect(name=met, **parts))
+        return given, derived, met
+
+    def _expect(self, kind: type, function: object) -> None:
+        """PlanError with the user's line if the function is of another kind."""
+        cls = function if isinstance(function, type) else type(function)
+        if not issubclass(cls, kind):
+            keys = "with keys" if kind is KeyedBroadcastProcessFunction else "without keys"
+            raise mistake(
+                f"process of a stream {keys} and a broadcast one runs a {kind.__name__}, not {cls.__name__}: derive it "
+                f"from that, or change the stream (key_by gives keys)."
+            )
+
+
+class KeyedBroadcastConnected(_WithBroadcast, Generic[K, L, R]):
+    """A stream with keys, and one that all workers have."""
+
+    def process(
+        self,
+        function: KeyedBroadcastProcessFunction[K, L, R, U] | type[KeyedBroadcastProcessFunction[K, L, R, U]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Run your own ``KeyedBroadcastProcessFunction``: a class, or an object of which each session gets a copy.
+
+        State of keys, timers and side outputs as for ``KeyedStream.process``. What ``process_broadcast`` makes of the
+        second stream is stored as the operator ``<name>-broadcast``, or under the name that ``connect`` was given.
+        """
+        self._expect(KeyedBroadcastProcessFunction, function)
+        given, derived, met = self._met(plan.KeyedBroadcastProcess, name)
+        node = self._runs(plan.KeyedBroadcastProcess, function, given, inputs=(met,), derived=derived)
+        return Stream(self._draft, node, element(returned(function.process)))
+
+
+class BroadcastConnected(_WithBroadcast, Generic[L, R]):
+    """A stream without keys, and one that all workers have."""
+
+    def process(
+        self,
+        function: BroadcastProcessFunction[L, R, U] | type[BroadcastProcessFunction[L, R, U]],
+        *,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Run your own ``BroadcastProcessFunction``: a class, or an object of which each session gets a copy.
+
+        Rows of the stream stay in their worker. What ``process_broadcast`` makes of the second stream is stored as the
+        operator ``<name>-broadcast``, or under the name that ``connect`` was given.
+        """
+        self._expect(BroadcastProcessFunction, function)
+        given, derived, met = self._met(plan.BroadcastProcess, name)
+        factory = self._made_by(function, plan.BroadcastProcess.kind, ("process", "process_broadcast"))
+        node = self._grow(plan.BroadcastProcess, given, factory=factory, inputs=(met,), derived=derived)
+        return Stream(self._draft, self._draft._part(node, function.side_outputs), element(returned(function.process)))
 
 
 def _names(tags: tuple[OutputTag[Any] | None, ...]) -> tuple[str | None, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
+from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.tables import Table, VersionedTable
@@ -210,9 +211,13 @@ class Stream(Upstream, Generic[T]):
         """Spread the values evenly over all workers; order is kept only between those that take the same way."""
         return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.REBALANCE)
 
-    def broadcast(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
-        """Give every value to all workers: what follows happens once in each of them."""
-        return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.BROADCAST)
+    def broadcast(self, *, name: str | None = None, values: Any = None) -> BroadcastStream[T]:
+        """Give every value to all workers: what follows happens once in each of them.
+
+        ``connect(stream, rules.broadcast())`` lets a function of ``stream`` know all of them in every worker.
+        """
+        copied = self._exchange(plan.Exchange, name, values, how=plan.Partitioning.BROADCAST)
+        return BroadcastStream(self._draft, copied._node, copied._type)
 
     def forward(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Keep the values in their worker and in their order: what follows waits for its barriers behind a queue.
@@ -269,6 +274,10 @@ class Stream(Upstream, Generic[T]):
                     f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
                 )
             raise AttributeError(f"a Stream has no {verb!r}")
+
+
+class BroadcastStream(Stream[T], Broadcast[T]):
+    """Values that come to all workers. What its verbs make happens once in each of them."""
 
 
 class KeyedStream(Upstream, Generic[K, T]):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 from kafka_eos import plan
+from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake
 from kafka_eos.dsl.upstream import Upstream
@@ -75,6 +76,18 @@ class VersionedTable(_Rows[K, V]):
 
 class Table(_Rows[K, V]):
     """What each key has now. ``keyed.join(table, fn)`` and ``left_join`` look it up."""
+
+    def broadcast(self, *, name: str | None = None) -> Broadcast[Record[K, V]]:
+        """All rows of the table in all workers, for a function that needs more than those of its key: rules, say.
+
+        ``connect(stream, table.broadcast())``: no row of ``stream`` is processed before the table is whole. Of a key
+        that was taken away the value is None.
+        """
+        values = self._draft._combined(self._node).values
+        rows = Upstream(self._draft, self._name, self._type)
+        given = f"{self._name}-broadcast" if name is None else name
+        node = rows._grow(plan.Exchange, given, how=plan.Partitioning.BROADCAST, values=values)
+        return Broadcast(self._draft, node, self._type, self._name)
 
     def with_timestamps(
         self, fn: Callable[[Record[K, V]], int] | None = None, *, watermarks: WatermarkStrategy

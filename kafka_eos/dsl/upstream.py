@@ -6,7 +6,7 @@ Rule: whatever a verb is given is checked here, before the node is added.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka_eos.aggregates import Aggregate
@@ -14,7 +14,7 @@ from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import quoted, user_line
 from kafka_eos.interfaces import Codec, ListCodec
-from kafka_eos.operators.functions import KeyedFunction
+from kafka_eos.operators.functions import TimedFunction
 from kafka_eos.operators.process import defines
 from kafka_eos.plan import Node, Process
 from kafka_eos.plan.callables import expect_no_coroutines
@@ -41,24 +41,28 @@ class Upstream:
         """Add a node below this one; returns its name."""
         self._expect_functions(kind.kind, fn=parts.get("fn"))
         given, derived = self._draft._name(name, kind.kind)
-        parts.setdefault("inputs", (self._node,))
-        self._draft._add(kind(name=given, where=user_line(), derived=derived, **parts))
+        parts = {"inputs": (self._node,), "derived": derived, **parts}
+        self._draft._add(kind(name=given, where=user_line(), **parts))
         return given
 
     def _runs(
         self,
         kind: type[Process],
-        function: KeyedFunction[Any, Any] | type[KeyedFunction[Any, Any]],
+        function: TimedFunction[Any, Any] | type[TimedFunction[Any, Any]],
         name: str | None,
+        **parts: Any,
     ) -> str:
         """Add a node that runs the user's function; returns the node that takes its main output."""
-        methods = (*kind.methods, "open", "on_timer", "on_processing_timer")
-        self._expect_functions(kind.kind, **{method: getattr(function, method, None) for method in methods})
-        factory = function if isinstance(function, type) else lambda: copy.deepcopy(function)
-        timers = {"timers": defines(function, "on_timer")}
-        timers["processing_timers"] = defines(function, "on_processing_timer")
-        node = self._grow(kind, name, factory=factory, key_codec=KeyCodec(), **timers)
+        parts["timers"] = defines(function, "on_timer")
+        parts["processing_timers"] = defines(function, "on_processing_timer")
+        factory = self._made_by(function, kind.kind, (*kind.methods, "on_timer", "on_processing_timer"))
+        node = self._grow(kind, name, factory=factory, key_codec=KeyCodec(), **parts)
         return self._draft._part(node, function.side_outputs)
+
+    def _made_by(self, function: Any, verb: str, methods: Sequence[str]) -> Callable[[], Any]:
+        """What makes a fresh function for a session. PlanError with the user's line if a method is asynchronous."""
+        self._expect_functions(verb, **{method: getattr(function, method, None) for method in (*methods, "open")})
+        return function if isinstance(function, type) else lambda: copy.deepcopy(function)
 
     def _expect_functions(self, verb: str, **functions: object) -> None:
         """PlanError with the user's line if one of them is asynchronous."""

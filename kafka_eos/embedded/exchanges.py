@@ -177,6 +177,7 @@ class Exchanges:
     def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
         """See ``task.Wires``."""
         self._outgoing[edge].flush()
+        overtake = overtake and self.nodes[edge].name not in self._plan.copying
         overtaken: list[Iterator[bytes]] = []
         for target in self._peers_of(self.nodes[edge].name):
             if target == self._subtask:

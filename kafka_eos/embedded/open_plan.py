@@ -411,11 +411,13 @@ class OpenPlan:
 def alignment_of(settings: Settings, segment: Segment, plan: Plan) -> tuple[Mode, float]:
     """The mode of a segment's gate, and seconds until alignment is given up for an unaligned snapshot.
 
-    Rows whose type is not known cannot be stored on their way: a segment that reads some waits for its barriers.
+    Rows whose type is not known cannot be stored on their way, and what makes broadcast state must have come to all
+    subtasks: a segment that reads some of either waits for its barriers.
     """
     forwards = (node for node in map(plan.node, segment.heads) if isinstance(node, Forward))
+    copies = plan.copying.intersection(segment.heads)
     match settings.checkpoint_mode:
-        case "unaligned" if all(node.typed for node in forwards):
+        case "unaligned" if not copies and all(node.typed for node in forwards):
             return Mode.UNALIGNED, settings.aligned_timeout
         case "at-least-once":
             return Mode.AT_LEAST_ONCE, math.inf

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kafka_eos.errors import PlanError
@@ -55,8 +56,19 @@ def restorer(
             return lambda _, batch: by_key(batch)
         case Forward():
             return _to_those_who_had_them(plan, node, parallelism, positions, grouping)
+        case _ if node.name in plan.copying:
+            return partial(_not_for_all, node)
         case _:
             return lambda number, batch: iter([(number % parallelism, batch)])
+
+
+def _not_for_all(node: Node, number: int, batch: Batch[Any]) -> Parts:
+    """No checkpoint has such rows, unless no broadcast state was made of them when it was taken."""
+    raise PlanError(
+        f"the checkpoint holds rows on their way through {node.kind} {node.name!r}, of which broadcast state is made "
+        "now, and they would not come to all workers. Run the old pipeline until it has stopped: its last checkpoint "
+        "holds no such rows."
+    )
 
 
 def _to_those_who_had_them(

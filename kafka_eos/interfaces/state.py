@@ -35,7 +35,7 @@ class Ttl:
             raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
 
 
-StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer"]
+StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "broadcast"]
 
 
 @dataclass(frozen=True, slots=True)

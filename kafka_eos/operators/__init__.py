@@ -9,6 +9,7 @@ from kafka_eos import plan
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Session
 from kafka_eos.operators.base import Operator, OperatorContext
+from kafka_eos.operators.broadcasts.operator import BroadcastOperator, KeyedBroadcastOperator
 from kafka_eos.operators.fold import Fold, Reduce
 from kafka_eos.operators.joins.as_of import AsOfJoinOperator
 from kafka_eos.operators.joins.base import JoinOperator
@@ -27,7 +28,7 @@ from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.operators.windows.paned import PanedWindows
 from kafka_eos.operators.windows.sessions import Sessions
 
-__all__ = ["Operator", "OperatorContext", "build", "join", "windows"]
+__all__ = ["Operator", "OperatorContext", "build", "join", "process", "windows"]
 
 
 def join(node: plan.Join) -> JoinOperator:
@@ -50,6 +51,13 @@ def windows(node: plan.Windows) -> WindowOperator:
             return Sessions(node, sessions)
         case paned:
             return PanedWindows(node, paned)
+
+
+def process(node: plan.Process) -> Process:
+    """A new operator for a function of a stream with keys."""
+    if isinstance(node, plan.KeyedBroadcastProcess):
+        return KeyedBroadcastOperator(node.factory, node.key_codec)
+    return Process(node.factory, node.key_codec, node.methods)
 
 
 def build(node: plan.Node) -> Operator:
@@ -77,8 +85,10 @@ def build(node: plan.Node) -> Operator:
             return Fold(node.init, node.step, node.emit, node.key_codec, node.entry_codec, node.ttl, node.by_time)
         case plan.Reduce():
             return Reduce(node.fn, node.key_codec, node.entry_codec, node.ttl)
+        case plan.BroadcastProcess():
+            return BroadcastOperator(node.factory)
         case plan.Process():
-            return Process(node.factory, node.key_codec, node.methods)
+            return process(node)
         case plan.CountedWindows():
             return CountedWindows(node)
         case plan.Windows():

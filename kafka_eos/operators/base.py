@@ -29,6 +29,16 @@ def no_timers(descriptor: StateDescriptor[Any]) -> Timers:
     raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
 
 
+def no_broadcast(descriptor: StateDescriptor[Any]) -> ValueState[Any]:
+    """Where nothing is broadcast."""
+    raise Bug(f"broadcast state {descriptor.name!r} was asked for where nothing is broadcast")
+
+
+def no_copies(batch: Batch[Any], index: int, error: Exception) -> None:
+    """The same."""
+    raise Bug("a broadcast row was refused where nothing is broadcast") from error
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """What an engine gives to one operator of one subtask.
@@ -57,6 +67,10 @@ class OperatorContext:
     """Processing time, in milliseconds since the epoch."""
     late: Callable[[int], None] = lambda rows: None
     """Counts rows that came when their time was over. What becomes of them is the operator's business."""
+    broadcast_state: Callable[[StateDescriptor[Any]], ValueState[Any]] = no_broadcast
+    """Opens what all subtasks hold: this one's copy."""
+    reject_copy: Callable[[Batch[Any], int, Exception], None] = no_copies
+    """As ``reject``, for a row that all subtasks have got: one of them records the dead letter."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""

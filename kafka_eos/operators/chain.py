@@ -23,12 +23,22 @@ from typing import Any
 
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import StateBackend
+from kafka_eos.interfaces import StateBackend, StateDescriptor
 from kafka_eos.operators import build
-from kafka_eos.operators.base import Awaiting, Clocked, Gathering, Generating, Operator, OperatorContext, no_timers
+from kafka_eos.operators.base import (
+    Awaiting,
+    Clocked,
+    Gathering,
+    Generating,
+    Operator,
+    OperatorContext,
+    no_broadcast,
+    no_timers,
+)
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.operators.worked import Worked
 from kafka_eos.plan import (
+    Broadcasting,
     Exchange,
     Feedback,
     Forward,
@@ -68,6 +78,7 @@ class Chain:
         signals: Mapping[str, Signal] | None = None,
         pace: Pace = AT_BARRIERS,
         clock: Callable[[], int] = wall_clock,
+        subtask: int = 0,
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
@@ -75,7 +86,8 @@ class Chain:
         ``scratch`` makes room for what the operator of that name gathers; it is closed with the chain.
         ``tally`` is where records and dead letters are counted now. ``signals`` are where watermarks leave, as rows do
         through ``exchanges``; of a source they are made, as often as ``pace`` says, once its splits are assigned.
-        ``clock`` shows processing time; who has a chain looks at it, with ``tick``.
+        ``clock`` shows processing time; who has a chain looks at it, with ``tick``. The first ``subtask`` records dead
+        letters of rows that all have got.
         """
         self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
@@ -89,7 +101,7 @@ class Chain:
         self._gathering: dict[str, Gathering] = {}
         self._clocked: dict[str, Clocked] = {}
         self._awaiting: dict[str, Awaiting] = {}
-        self._clock = clock
+        self._clock, self._subtask = clock, subtask
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
         }
@@ -270,6 +282,12 @@ class Chain:
             raw, mark = batch.origin.raw(batch.rows[index]), self._mark_of(node.name, batch, index)
             self._refuse(batch.origin.source, node.name, raw, mark, error)
 
+        def reject_copy(batch: Batch[Any], index: int, error: Exception) -> None:
+            source, where = batch.origin.source, batch.origin.raw(batch.rows[index]).where
+            self._expect_letters(source, node.name, where, error)
+            if not self._subtask:
+                reject(batch, index, error)
+
         operator = build(node)
         backend = backends.get(node.name)
         state, forget = (backend.value, backend.forget) if backend else (_stateless, _stateless)
@@ -277,8 +295,8 @@ class Chain:
         attribution = self._plan.attribution
         timers = backend.timers if backend else no_timers
         given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
-        late = partial(self._late, node.name)
-        operator.open(OperatorContext(*given, late))
+        late, copy = partial(self._late, node.name), self._copy_of(node, backends)
+        operator.open(OperatorContext(*given, late, copy, reject_copy))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator
@@ -287,6 +305,13 @@ class Chain:
         if isinstance(operator, Awaiting):
             self._awaiting[node.name] = operator
         self._closing.callback(operator.close)
+
+    def _copy_of(self, node: Node, backends: Mapping[str, StateBackend]) -> Callable[[StateDescriptor[Any]], Any]:
+        """What opens the broadcast states of a node."""
+        if not isinstance(node, Broadcasting):
+            return no_broadcast
+        above = self._plan.node(node.inputs[0])
+        return lambda descriptor: backends[above.name].value(replace(descriptor, definition=above.definition))
 
     def _late(self, operator: str, rows: int) -> None:
         self._tally().finds_late(operator, rows)
@@ -364,12 +389,16 @@ class Chain:
         return f"{branch}{lane}-{refuser(operator)}-"
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
-        self._plan.attribution(source).expect_record(error, operator, raw.where)
-        if source not in self._rejected:
-            raise PoisonRecord(raw.where, operator, told(error)) from error
+        self._expect_letters(source, operator, raw.where, error)
         reason = f"{type(error).__name__}: {error}"
         self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST]))
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
+
+    def _expect_letters(self, source: str, operator: str, where: str, error: Exception) -> None:
+        """Return if a record at fault may be sent aside. Raises PoisonRecord, or what ``expect_record`` does."""
+        self._plan.attribution(source).expect_record(error, operator, where)
+        if source not in self._rejected:
+            raise PoisonRecord(where, operator, told(error)) from error
 
 
 def refuser(operator: str) -> int:

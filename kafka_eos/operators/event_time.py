@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
-from kafka_eos.plan import Lookup, Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
+from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Watermark
 
@@ -57,7 +57,7 @@ class EventTime:
             if isinstance(node, Timestamps) and isinstance(operator, Generating):
                 self._making.setdefault(node.source, []).append((node.name, operator))
         self._met = {
-            node.name: Inputs.of(range(1 if isinstance(node, Lookup) else len(node.inputs)))
+            node.name: Inputs.of(range(1 if node.timed_by_first else len(node.inputs)))
             for node in plan.nodes
             if isinstance(node, Union) and node.name in plan.timed
         }
@@ -118,8 +118,8 @@ class EventTime:
         else:
             self.hand_on(node.name, watermark)
 
-    def _meet(self, node: Node, index: int, watermark: Watermark) -> None:
-        if node.name in self._met:
+    def _meet(self, node: Union, index: int, watermark: Watermark) -> None:
+        if node.name in self._met and not (node.timed_by_first and index):
             self._met[node.name] = self._met[node.name].on(index, watermark)
             self.hand_on(node.name, self._met[node.name].watermark)
 

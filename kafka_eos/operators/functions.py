@@ -220,14 +220,11 @@ class Timers(Protocol):
         """Absent is fine. ``time`` is what ``register`` has returned."""
 
 
-class KeyedFunction(Generic[K, U]):
-    """What ``ProcessFunction`` and ``CoProcessFunction`` have in common: state, side outputs and timers."""
+class TimedFunction(Generic[K, U]):
+    """What functions of streams with keys have in common: side outputs and timers."""
 
     side_outputs: Sequence[OutputTag[Any]] = ()
     """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
-
-    def open(self, ctx: ProcessContext) -> None:
-        """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
 
     def on_timer(self, key: K, time: int) -> Iterable[U]:
         """Outputs for a timer of a key, that fires now. Define it to set timers (``ctx.timers()``).
@@ -240,6 +237,13 @@ class KeyedFunction(Generic[K, U]):
     def on_processing_timer(self, key: K, time: int) -> Iterable[U]:
         """The same for a timer in processing time (``ctx.processing_timers()``), which may fire later than ``time``."""
         raise NotImplementedError(f"{type(self).__name__} does not define on_processing_timer(key, time)")
+
+
+class KeyedFunction(TimedFunction[K, U]):
+    """What ``ProcessFunction`` and ``CoProcessFunction`` have in common: also the state of keys."""
+
+    def open(self, ctx: ProcessContext) -> None:
+        """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
 
 
 class ProcessFunction(KeyedFunction[K, U], Generic[K, T, U]):

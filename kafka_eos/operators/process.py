@@ -11,16 +11,16 @@ number, since the row that counts them would stay for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_origin
+from typing import Any, ClassVar, get_origin
 
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
-from kafka_eos.operators.functions import KeyedFunction, OutputTag
+from kafka_eos.operators.functions import OutputTag, TimedFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
@@ -48,8 +48,11 @@ class _Timing:
 class Process:
     """Runs a ``ProcessFunction`` or ``CoProcessFunction``; it is also the context that the function's ``open`` gets."""
 
+    writes: ClassVar[type[Writes]] = Writes
+    key_timers: ClassVar[type[KeyTimers]] = KeyTimers
+
     def __init__(
-        self, factory: Callable[[], KeyedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
+        self, factory: Callable[[], TimedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
     ) -> None:
         """``methods``: of the function, one for each input."""
         self._factory, self._key_codec, self._methods = factory, key_codec, methods
@@ -68,13 +71,14 @@ class Process:
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         ctx.forget(UPDATES)
-        self._function = self._factory()
+        function: Any = self._factory()
+        self._function = function
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
         self._calls = [self._beside(getattr(self._function, method)) for method in self._methods]
         self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
         self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
-        self._function.open(self)
+        function.open(self)
         self._opening = False
 
     def value_state(
@@ -114,12 +118,7 @@ class Process:
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: in open(ctx) there is nothing to emit of, not to {tag}")
-        if self._tags.get(tag.name) != tag:
-            raise PlanError(
-                f"operator {self._ctx.operator!r} emits to {tag}, which its function does not declare: name it there, "
-                "side_outputs = (…,)"
-            )
-        self._emitted.append(Tagged(tag.name, value))
+        self._emitted.append(tagged(self._ctx.operator, self._tags, tag, value))
 
     def timers(self) -> KeyTimers:
         return self._set(self._by_event, "on_timer").timers
@@ -207,7 +206,7 @@ class Process:
         if not defines(self._function, method):
             return None
         return _Timing(
-            KeyTimers(self._ctx.timers(timers(state, self._key_codec))),
+            self.key_timers(self._ctx.timers(timers(state, self._key_codec))),
             Firings(self._ctx, topic, self._key_codec.encode, method),
             self._beside(getattr(self._function, method)),
         )
@@ -267,14 +266,24 @@ class Process:
         )
         if ttl is not None and ttl.clock == "event":
             self._clocks.append(state.advance)
-        writes = self._states[name] = Writes(state)
+        writes = self._states[name] = self.writes(state)
         return writes
+
+
+def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag[Any], value: Any) -> Tagged:
+    """A value on its way to a side output. PlanError if the function does not declare it."""
+    if declared.get(tag.name) != tag:
+        raise PlanError(
+            f"operator {operator!r} emits to {tag}, which its function does not declare: name it there, "
+            "side_outputs = (…,)"
+        )
+    return Tagged(tag.name, value)
 
 
 def defines(function: object, method: str) -> bool:
     """Does a process function define that method of timers itself? ``function`` may be its class."""
     cls = function if isinstance(function, type) else type(function)
-    return getattr(cls, method, None) is not getattr(KeyedFunction, method)
+    return getattr(cls, method, None) is not getattr(TimedFunction, method)
 
 
 class _Unbound:
@@ -286,11 +295,15 @@ class _Unbound:
     def advance(self, timestamp: int) -> None:
         raise Bug(f"time went on to {timestamp} where no record is processed")
 
+    def items(self) -> Iterable[Any]:
+        return ()
 
-def declared(
-    factory: Callable[[], KeyedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
-) -> tuple[StateDescriptor[Any], ...]:
-    """The states that a process function declares in ``open``. Raises what that raises; no record is processed."""
+
+def declared(operator: Process) -> tuple[StateDescriptor[Any], ...]:
+    """The states of keys that the function of an operator, which is not open yet, declares in ``open``.
+
+    Raises what that raises; no record is processed.
+    """
     found: list[StateDescriptor[Any]] = []
 
     def note(descriptor: StateDescriptor[Any]) -> Any:
@@ -300,5 +313,8 @@ def declared(
     def reject(batch: Batch[Any], index: int, error: Exception) -> None:
         raise Bug("a record was refused where none is processed") from error
 
-    Process(factory, key_codec, methods).open(OperatorContext("declared", note, reject, timers=note))
+    def nothing(descriptor: StateDescriptor[Any]) -> Any:
+        return _Unbound()
+
+    operator.open(OperatorContext("declared", note, reject, timers=note, broadcast_state=nothing))
     return tuple(found)

@@ -1,5 +1,6 @@
 """The plan of a pipeline: its nodes, the graph that they make, its segments, and what makes it valid."""
 
+from kafka_eos.plan.broadcasts import BroadcastConnect, Broadcasting, BroadcastProcess, KeyedBroadcastProcess
 from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
@@ -51,6 +52,9 @@ __all__ = [
     "SAME_KEYS",
     "AsOfJoin",
     "AsyncMap",
+    "BroadcastConnect",
+    "BroadcastProcess",
+    "Broadcasting",
     "CoProcess",
     "Connect",
     "CountedWindows",
@@ -64,6 +68,7 @@ __all__ = [
     "IntervalJoin",
     "Join",
     "KeyBy",
+    "KeyedBroadcastProcess",
     "Lookup",
     "Loop",
     "Map",

@@ -11,13 +11,13 @@ from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Alignment, Guarantee
+from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.nodes import (
     AsOfJoin,
     Connect,
     Feedback,
     Forward,
     KeyBy,
-    Lookup,
     Loop,
     Node,
     PartialFold,
@@ -26,6 +26,7 @@ from kafka_eos.plan.nodes import (
     Table,
     TableJoin,
     Timestamps,
+    Union,
     Where,
 )
 
@@ -116,7 +117,7 @@ class Graph:
         """
         found: set[str] = set()
         for node in self.nodes:
-            above = node.inputs[:1] if isinstance(node, Lookup) else node.inputs
+            above = node.inputs[:1] if isinstance(node, Union) and node.timed_by_first else node.inputs
             behind = bool(above) and found.issuperset(above) and not isinstance(node, PartialFold)
             if isinstance(node, Timestamps) or (behind and not isinstance(node, Loop)):
                 found.add(node.name)
@@ -132,8 +133,8 @@ class Graph:
 
     @cached_property
     def joins_of_tables(self) -> dict[str, frozenset[str]]:
-        """By table, the joins that look into it."""
-        joins = [node for node in self.nodes if isinstance(node, TableJoin | AsOfJoin)]
+        """By table, the joins that look into it, and the broadcast states that are made of it."""
+        joins = [node for node in self.nodes if isinstance(node, TableJoin | AsOfJoin | BroadcastConnect)]
         tables = (source.name for source in self.sources if isinstance(source, Table))
         return {table: frozenset(join.name for join in joins if join.table == table) for table in tables}
 
@@ -148,6 +149,14 @@ class Graph:
         """Nodes behind which the plan is cut, in plan order: their output comes to another segment."""
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
+    @cached_property
+    def copying(self) -> frozenset[str]:
+        """Exchanges of which every subtask has processed the same rows at each barrier: broadcast state is made of
+        them. So no barrier overtakes rows there, nor waits behind fewer of them in one subtask than in another.
+        """
+        told = (node.inputs[1] for node in self.nodes if isinstance(node, BroadcastConnect))
+        return frozenset(name for name in told if self._by_name[name].partitioning is not None)
+
     @property
     def feedbacks(self) -> tuple[Feedback, ...]:
         """The exchanges that lead back to loops."""
@@ -156,6 +165,8 @@ class Graph:
     def keeps_local(self, name: str) -> bool:
         """Does the operator have state of whatever keys reach its subtask, because no exchange brings them together?"""
         node = self._by_name[name]
+        if isinstance(node, BroadcastConnect):
+            return False  # its state is whole in each
         return node.stateful and any(key_by.local for above in node.inputs for key_by in self.key_bys(above))
 
     def key_bys(self, name: str) -> tuple[KeyBy, ...]:

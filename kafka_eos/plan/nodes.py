@@ -499,6 +499,8 @@ class Union(Node):
     """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
 
     kind: ClassVar[str] = "union"
+    timed_by_first: ClassVar[bool] = False
+    """Is event time behind it that of its first input alone?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,9 +515,10 @@ class Connect(Union):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup(Connect):
-    """A stream, and then a table, on their way into a ``TableJoin``. Event time is that of the stream alone."""
+    """A stream, and then a table, on their way into a ``TableJoin``."""
 
     kind: ClassVar[str] = "lookup"
+    timed_by_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from kafka_eos.errors import Bug, ConfigError, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Guarantee
+from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.nodes import (
@@ -116,7 +117,7 @@ def _check_loops(plan: Graph) -> None:
 def _check_connected(plan: Graph) -> None:
     """All rows of a key, whichever stream they are of, come to one subtask."""
     for node in plan.nodes:
-        if isinstance(node, Connect):
+        if isinstance(node, Connect) and not isinstance(node, BroadcastConnect):
             key_bys = plan.key_bys(node.name)
             if len(key_bys) != len(node.inputs):
                 raise Bug(f"{node.kind} {node.name!r} has an input without a key: {', '.join(node.inputs)}")

@@ -29,11 +29,13 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
+from kafka_eos.state.copies import COPY
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
 from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, WATERMARKS, Evolution, carried, describe
 from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
 from kafka_eos.state.layout import Layout, Span, regrouped, span_of
 from kafka_eos.state.local import LOCAL, check_new, is_local
+from kafka_eos.state.memory import CopyStore
 from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, floors, taken
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
@@ -68,8 +70,10 @@ class KeyedStateBackend:
         floors: Mapping[str, Sequence[Floor]],
         pending: Mapping[str, int],
         converted: Callable[[int], None],
+        compared: bool,
     ) -> None:
-        """``pending``: how many timers there are, by their name, as far as that is known."""
+        """``pending``: how many timers there are, by their name, as far as that is known. ``compared``: copies are."""
+        self._compared = compared
         self._floors, self._pending = floors, pending
         self._converted = converted
         self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
@@ -77,7 +81,7 @@ class KeyedStateBackend:
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
         self._bounds = bounds(key_groups)
-        self._groups = range(grouping.groups) if local else key_groups
+        self._groups = range(grouping.groups) if local or isinstance(store, CopyStore) else key_groups
         self._cache_entries, self._grouping = cache_entries, grouping
         self._clock, self._clean_rows = clock, clean_rows
         self._open: dict[str, _State | PendingTimers] = {}
@@ -166,7 +170,10 @@ class KeyedStateBackend:
 
     def _described(self, name: str) -> dict[str, Json]:
         marks = self._open[name].marks() if name in self._open else self._marks.get(name, {})
-        marks = {mark: value for mark, value in marks.items() if mark != LOCAL} | ({LOCAL: 1} if self._local else {})
+        told = (LOCAL, COPY)
+        marks = {mark: value for mark, value in marks.items() if mark not in told} | ({LOCAL: 1} if self._local else {})
+        if isinstance(self._store, CopyStore) and self._compared:
+            marks[COPY] = self._store.digest(name)
         described = dict(self._stored[name])
         if marks:
             described[MARKS] = dict(marks)
@@ -195,6 +202,8 @@ def open_backend(
     clock: Callable[[], int] = wall_clock,
     local: bool = False,
     by_split: bool = False,
+    copied: bool = False,
+    compared: bool = True,
     told: Told = nobody,
 ) -> StateBackend:
     """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
@@ -205,7 +214,9 @@ def open_backend(
     as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``by_split``: so they
-    are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits.
+    are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits. ``copied``:
+    each subtask has the rows of all and stores those of its own groups, in memory whatever ``kind`` says; ``compared``:
+    at a barrier all have the same, which ``copies.differing`` looks after.
 
     ``told`` hears how far the restore is, also while the rows of a state are rewritten when it is asked for; what it
     raises ends the restore.
@@ -215,15 +226,15 @@ def open_backend(
     """
     token(operator, "operator name")
     scattered = any(map(is_local, handles))
-    handles = taken(operator, key_groups, handles, grouping, local=local, by_split=by_split)
+    handles = taken(operator, key_groups, handles, grouping, local=local, of_all=by_split or copied)
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    whole = as_it_is(kind, key_groups, handles, grouping)
+    whole = None if copied else as_it_is(kind, key_groups, handles, grouping)
     local = local or by_split
-    options, groups = options or StateOptions(), range(grouping.groups) if local else key_groups
+    options, groups = options or StateOptions(), range(grouping.groups) if local or copied else key_groups
     restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
-    store = _opened(kind, directory, whole, restoration, options)
+    store = CopyStore(directory, key_groups) if copied else _opened(kind, directory, whole, restoration, options)
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, groups, grouping, restoration, directory / f"restore-{number}", scattered)
     return KeyedStateBackend(
@@ -240,6 +251,7 @@ def open_backend(
         floors(handles, key_groups, grouping, local=local),
         _pending(whole),
         restoration.converted,
+        compared,
     )
 
 

@@ -10,6 +10,7 @@ import bisect
 import itertools
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from kafka_eos.checkpoints import files
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
+from kafka_eos.state.keygroups import group_prefix
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
 KIND = "memory"
@@ -27,6 +29,8 @@ _SUFFIX = ".rows"
 _BLOCK = 8192
 """Rows a block."""
 _LENGTH = 4
+_DIGEST = 6
+"""Bytes: the number is whole in JSON, whoever reads it."""
 
 
 class MemoryRows:
@@ -87,6 +91,7 @@ class MemoryStore:
     """See ``rows.Store``. ``directory`` takes the files of a checkpoint until they are uploaded."""
 
     kind = KIND
+    made: type[MemoryRows] = MemoryRows
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,13 +101,13 @@ class MemoryStore:
         return self._states.keys()
 
     def rows(self, state: str) -> Rows:
-        return self._states.setdefault(state, MemoryRows())
+        return self._states.setdefault(state, self.made())
 
     def drop(self, state: str) -> None:
         self._states.pop(state, None)
 
     def freeze(self, epoch: Epoch) -> UploadFiles:
-        frozen = {state: rows.data.copy() for state, rows in self._states.items()}
+        frozen = {state: self.frozen(rows) for state, rows in self._states.items()}
         directory = self._directory / f"checkpoint-{epoch}"
 
         def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
@@ -114,8 +119,48 @@ class MemoryStore:
 
         return upload
 
+    def frozen(self, rows: MemoryRows) -> dict[bytes, bytes]:
+        """What a checkpoint has of a state."""
+        return rows.data.copy()
+
     def close(self) -> None:
         self._states.clear()
+
+
+class _Copied(MemoryRows):
+    """Rows, and the number that stands for all of them, until one is written."""
+
+    digest: int | None = None
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes]) -> None:
+        self.digest = None
+        super().write(keys, values, deleted)
+
+
+class CopyStore(MemoryStore):
+    """A store of which every subtask has the same rows. A checkpoint has those of ``share``: all subtasks together
+    store each row once.
+    """
+
+    made = _Copied
+
+    def __init__(self, directory: Path, share: range) -> None:
+        super().__init__(directory)
+        self._first, self._end = group_prefix(share.start), group_prefix(share.stop)
+
+    def frozen(self, rows: MemoryRows) -> dict[bytes, bytes]:
+        return {key: value for key, value in rows.data.items() if self._first <= key < self._end}
+
+    def digest(self, state: str) -> int:
+        """A number that two copies share if they have the same rows."""
+        rows = self.rows(state)
+        assert isinstance(rows, _Copied)
+        if rows.digest is None:
+            told = blake2b(digest_size=_DIGEST)
+            for part in itertools.chain.from_iterable(sorted(rows.data.items())):
+                told.update(len(part).to_bytes(_LENGTH, "big") + part)
+            rows.digest = int.from_bytes(told.digest(), "big")
+        return rows.digest
 
 
 def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterator[tuple[str, list[Row]]]:

@@ -32,11 +32,14 @@ def taken(
     grouping: Grouping,
     *,
     local: bool,
-    by_split: bool,
+    of_all: bool,
 ) -> list[StateHandle]:
-    """Those of all subtasks that may hold something of a share. ConfigError if local state is not to be divided."""
+    """Those of all subtasks that may hold something of a share; ``of_all``: it is part of all of them.
+
+    ConfigError if local state is not to be divided.
+    """
     _check_cover(operator, key_groups, handles)
-    if by_split:
+    if of_all:
         return list(handles)
     if local:
         return of_same_subtask(operator, key_groups, handles, grouping.groups)

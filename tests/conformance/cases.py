@@ -287,6 +287,22 @@ CASES: Mapping[str, Case] = {
             "then": N - 55,
         },
     ),
+    "ruled": Case(
+        pipelines.ruled,
+        # Rules change when nothing else is there to be read: else which of them a row meets is chance.
+        [
+            {"input": payments(0, N // 2), "second": rates(range(15), 40, 12, START_MS, 1)},
+            {"second": rates(range(5, 10), 45, 8, START_MS + N, 1)},
+            {"input": payments(N // 2, N // 2)},
+        ],
+        # The timers of the last payments of each partition stay pending. Others have no place among the payments, which
+        # do not wait for event time.
+        {"output": [same()], "all": [in_order()], "nobody": [in_order()]},
+        {
+            "all": sum(n % 20 < 12 and (n < N // 2 or n % 20 not in (8, 9)) for n in range(N)),
+            "nobody": sum(n % 20 >= 12 or (n >= N // 2 and n % 20 in (8, 9)) for n in range(N)),
+        },
+    ),
     "asked": Case(
         pipelines.asked,
         _once,

@@ -13,7 +13,11 @@ from typing import Any
 import msgspec
 
 from kafka_eos import (
+    BroadcastContext,
+    BroadcastProcessFunction,
     CoProcessFunction,
+    KeyedBroadcastContext,
+    KeyedBroadcastProcessFunction,
     OutputTag,
     Pattern,
     Pipeline,
@@ -38,7 +42,7 @@ from kafka_eos import (
 )
 from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
-from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 
 Names = Mapping[str, str]
 Build = Callable[[Pipeline, Names], None]
@@ -365,7 +369,7 @@ def sequence(key: str, rows: dict[str, list[Payment]]) -> Total:
     return Total(key, sum(payment.amount for payment in of_all), len(of_all), of_all[-1].id)
 
 
-UNFINISHED = OutputTag("unfinished", Total)
+UNFINISHED, UNRULED = OutputTag("unfinished", Total), OutputTag("unruled", Payment)
 
 
 def looked_up(pipeline: Pipeline, at: Names) -> None:
@@ -380,6 +384,58 @@ def looked_up(pipeline: Pipeline, at: Names) -> None:
     to_kafka(windows.fold(name="rate-sums", init=nothing, step=by_rate, state=Total).map(end_of), at, "sums")
     versions = rates.with_timestamps(watermarks=monotonic())
     to_kafka(by_account.left_join_as_of(versions, with_rate_or_not, name="rated-then"), at, "then")
+
+
+class Applied(KeyedBroadcastProcessFunction[str, Payment, Record[str, Payment], Total]):
+    """Payments with what all rules together say just then, and how many of its account there were. So do timers."""
+
+    def open(self, ctx: KeyedBroadcastContext) -> None:
+        self.ctx, self.timers = ctx, ctx.timers()
+        self.rules = ctx.broadcast_state("rules", str, Payment)
+        self.count = ctx.value_state("count", int, 0)
+
+    def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.count.put(self.count.get() + 1)
+        self.timers.register(self.ctx.timestamp + 40)
+        return [Total(key, self._said(), self.count.get(), value.id)]
+
+    def process_broadcast(self, value: Record[str, Payment]) -> None:
+        self.rules.put(value.key, value.value)
+
+    def on_timer(self, key: str, time: int) -> Iterable[Total]:
+        # How many rows have come by then is chance, as always: rows do not wait for event time.
+        return [Total(key, self._said(), -1, -1)]
+
+    def _said(self) -> int:
+        return sum(rule.amount for rule in self.rules.values())
+
+
+class Ruled(BroadcastProcessFunction[Payment, Record[str, Payment], Total]):
+    """Payments with the version of the rule of their account; without one they go aside."""
+
+    side_outputs = (UNRULED,)
+
+    def open(self, ctx: BroadcastContext) -> None:
+        self.ctx, self.rules = ctx, ctx.broadcast_state("rules", str, Payment)
+
+    def process(self, value: Payment) -> Iterable[Total]:
+        rule = self.rules.get(value.account)
+        if rule is None:
+            self.ctx.output(UNRULED, value)
+        return [] if rule is None else [with_rate(value, rule)]
+
+    def process_broadcast(self, value: Record[str, Payment]) -> None:
+        self.rules.put(value.key, value.value)
+
+
+def ruled(pipeline: Pipeline, at: Names) -> None:
+    """Payments with rules that all workers have, with keys and without."""
+    rules = pipeline.table(KafkaSource.records(at["second"], key=str, value=Payment), name="second").broadcast()
+    read = payments(pipeline, at).with_timestamps(watermarks=bounded(0.05))
+    to_kafka(connect(read.key_by(account, name="by-account"), rules).process(Applied, name="applied"), at)
+    plain = connect(read, rules, name="rules").process(Ruled, name="ruled")
+    to_kafka(plain, at, "all")
+    to_kafka(plain.side_output(UNRULED).map(as_total), at, "nobody")
 
 
 def with_rate(payment: Payment, rate: Payment) -> Total:

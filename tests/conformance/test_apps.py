@@ -93,6 +93,7 @@ ELSEWHERE = frozenset(
         "lookups.py",
         "registry.py",
         "restored.py",
+        "rules.py",
         "tables.py",
         "taken.py",
         "together.py",

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,8 +22,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.broker.kafka_kit import set_topic_config
-from tests.chaos.harness import Invalid, Job, check, feed
+from tests.chaos.harness import ACCOUNTS, APPS, Invalid, Job, check, create_topic, feed, read
 from tests.chaos.running import frozen, running
+from tests.chaos.test_table_joins import upsert
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,25 @@ def killed_late(job: Job) -> None:
     job.environment["TEST_PAUSE"] = "0.001"
     job.run("sink.prepare.before=kill@9")
     check(job)
+
+
+def rules_keep_coming(job: Job) -> None:
+    """Broadcast state changes in each of many unaligned checkpoints, while payments come."""
+    job = replace(job, app=APPS / "rules.py")
+    job.environment |= {"TEST_TABLE": f"{job.name}-table", "TEST_PAUSE": "0.004"}
+    job.environment |= {"KAFKA_EOS_PARALLELISM": "2", "KAFKA_EOS_CHECKPOINT_MODE": "unaligned"}
+    create_topic(job.bootstrap, job.environment["TEST_TABLE"], 3)
+    upsert(job, [{"a0": 0}])
+    with running(job) as started:
+        started.until_output()
+        upsert(job, [{f"a{n}": version for n in range(ACCOUNTS)} for version in range(1, 100)], 1)
+        wanted = started.count("committed") + 10
+        started.until(lambda: started.count("committed") >= wanted, "commit ten epochs with new rules")
+    job.environment["TEST_PAUSE"] = "0"
+    job.run()
+    counts = Counter(json.loads(message.value())["id"] for message in read(job.bootstrap, job.output))
+    payments = [json.loads(message.value())["id"] for message in read(job.bootstrap, job.input)]
+    assert counts == dict.fromkeys(payments, 2), "a payment has not come out twice"
 
 
 def topic_refuses(job: Job) -> None:

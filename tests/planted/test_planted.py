@@ -30,6 +30,8 @@ CAUGHT_BY: dict[str, tuple[Scenario, str]] = {
     "position_one_too_far": (scenarios.killed_decided, r"^Kafka: \d+ lost.*files: \d+ lost"),
     "position_one_too_early": (scenarios.killed_decided, r"^Kafka: \d+ doubled.*files: \d+ doubled"),
     "positions_of_a_later_moment": (scenarios.killed_decided, r"^Kafka: \d+ lost.*files: \d+ lost"),
+    "rules_are_not_aligned": (scenarios.rules_keep_coming, r"is not the same in all workers"),
+    "barriers_overtake_rules": (scenarios.rules_keep_coming, r"is not the same in all workers"),
     "state_cache_is_not_flushed": (scenarios.killed_decided, r"^Kafka: \d+ wrong.*files: \d+ wrong"),
     "updates_of_one_batch_are_lost": (scenarios.unharmed, r"^Kafka: \d+ wrong.*files: \d+ wrong"),
     "barrier_misses_one_sink": (scenarios.killed_decided, r"^files: \d+ doubled"),

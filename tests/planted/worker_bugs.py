@@ -8,10 +8,13 @@ from typing import Any
 import kafka_eos.connectors.kafka.sink as kafka_sink
 import kafka_eos.connectors.kafka.staging as staging
 import kafka_eos.connectors.kafka.writer as kafka_writer
+import kafka_eos.embedded.open_plan as open_plan
 from kafka_eos.connectors.files import FileWriter
 from kafka_eos.connectors.kafka.pool import Warm, WarmPool
 from kafka_eos.connectors.kafka.reader import KafkaReader
+from kafka_eos.embedded.exchanges import Exchanges
 from kafka_eos.errors import KafkaEosError
+from kafka_eos.protocol.alignment import Mode
 from kafka_eos.state.backends import KeyedStateBackend
 from kafka_eos.state.values import CachedValueState
 from tests.planted.planting import bug, instead_of, wait
@@ -57,6 +60,28 @@ def positions_of_a_later_moment() -> None:
         batch = real(self, *args)
         given.update(real_positions(self))
         return batch
+
+
+@bug
+def rules_are_not_aligned() -> None:
+    """Rule: at a barrier every worker has processed the same of what is broadcast, so its reader waits for all.
+
+    Precedent: broadcast state under unaligned checkpoints, where each subtask's copy was cut somewhere else.
+    """
+
+    @instead_of(open_plan, "alignment_of")
+    def alignment_of(_real: Any, settings: Any, _segment: Any, _plan: Any) -> Any:
+        return Mode.UNALIGNED, settings.aligned_timeout
+
+
+@bug
+def barriers_overtake_rules() -> None:
+    """Rule: no barrier overtakes what is broadcast into a state. Precedent: as above, at the sender's end."""
+
+    @instead_of(Exchanges, "forward")
+    def forward(real: Any, self: Any, edge: int, *args: Any) -> Any:
+        vars(self._plan)["copying"] = frozenset()
+        return real(self, edge, *args)
 
 
 @bug

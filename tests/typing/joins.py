@@ -55,7 +55,7 @@ assert_type(both, ConnectedStreams[int, Order, Payment])
 assert_type(both.process(Watch), Stream[str])
 assert_type(both.process(Watch()).side_output(UNPAID), Stream[Order])
 connect(by_order, by_id).process(Watch)  # type: ignore[arg-type]
-connect(by_id, payments)  # type: ignore[arg-type]
+connect(by_id, payments)  # type: ignore[call-overload]
 near = both.interval_join(paid, lower=0, upper=600, unmatched_left=UNPAID, unmatched_right=UNORDERED, late_left=UNPAID)
 assert_type(near, Stream[float])
 assert_type(near.side_output(UNORDERED), Stream[Payment])

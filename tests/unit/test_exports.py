@@ -20,6 +20,10 @@ def test_the_public_names_are_these() -> None:
         "Stream",
     }
     joins = {"CoProcessFunction", "ConnectedStreams", "Table", "VersionedTable", "connect"}
+    broadcasts = {
+        "Broadcast", "BroadcastConnected", "BroadcastContext", "BroadcastProcessFunction", "BroadcastState",
+        "BroadcastStream", "KeyedBroadcastConnected", "KeyedBroadcastContext", "KeyedBroadcastProcessFunction",
+    }  # fmt: skip
     states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
@@ -28,7 +32,7 @@ def test_the_public_names_are_these() -> None:
 
     others = {"DerivedNameWarning", "__version__"}
 
-    assert set(kafka_eos.__all__) == errors | verbs | joins | states | time | windows | requests | others
+    assert set(kafka_eos.__all__) == errors | verbs | joins | broadcasts | states | time | windows | requests | others
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

@@ -10,17 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from kafka_eos.audit.answers import Unanswered
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.subject import Cut, expires
 from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
-from kafka_eos.operators import join, windows
+from kafka_eos.operators import join, process, windows
 from kafka_eos.operators.fold import STATE
 from kafka_eos.operators.joins.table import TableJoinOperator
 from kafka_eos.operators.patterns.operator import PatternOperator
 from kafka_eos.operators.process import declared as declared_by
 from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
-from kafka_eos.plan import CountedWindows, Fold, Join, Patterns, Plan, Process, Reduce, TableJoin, Windows
+from kafka_eos.plan import (
+    BroadcastConnect,
+    CountedWindows,
+    Fold,
+    Join,
+    Patterns,
+    Plan,
+    Process,
+    Reduce,
+    TableJoin,
+    Windows,
+)
 from kafka_eos.state.evolution import describe, reader, redefined, split
 from kafka_eos.state.local import is_local
 
@@ -46,7 +58,7 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
         if isinstance(node, Fold | Reduce):
             found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
         elif isinstance(node, Process):
-            found |= {(node.name, each.name): each for each in declared_by(node.factory, node.key_codec, node.methods)}
+            found |= {(node.name, each.name): each for each in declared_by(process(node))}
         elif isinstance(node, TableJoin):
             found |= {(node.name, each.name): each for each in TableJoinOperator(node).states()}
         elif isinstance(node, CountedWindows):
@@ -84,8 +96,13 @@ def _unreadable(
     """Why what is stored cannot be compared with what the code would store."""
     if name[0] not in {node.name for node in plan.nodes}:
         return "the plan has no such operator"
-    if not plan.node(name[0]).keyed:
-        return _TIME
+    match plan.node(name[0]):
+        case BroadcastConnect():
+            return "it is what the records of a broadcast stream make in every worker, which is not computed again"
+        case Unanswered(why=why):
+            return why
+        case node if not node.keyed:
+            return _TIME
     if name not in known:
         return "the operator does not declare it any more"
     today = describe(known[name])

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
 from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.operators.process import declared
+from kafka_eos.operators.process import Process, declared
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 
 HOUR = 3_600_000
@@ -160,6 +160,6 @@ def test_a_process_behind_a_fold_does_not_pass_on_the_numbers_of_that(bench: Any
 
 
 def test_what_a_function_declares_is_known_without_a_record() -> None:
-    (state,) = declared(Once, KeyCodec(), ("process",))
+    (state,) = declared(Process(Once, KeyCodec(), ("process",)))
 
     assert (state.name, state.ttl) == ("seen", Ttl(3600))

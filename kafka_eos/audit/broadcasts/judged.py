@@ -1,0 +1,156 @@
+"""Which sinks behind broadcast state are compared with a recompute, and where the input is cut for it.
+
+At a barrier every worker has processed the same rules: those that were read up to there. So a row of an epoch in which
+no rule was read has met exactly these, in whatever worker; of any other row nothing tells which of the new ones it met.
+The ledger's epochs are therefore put together to *turns*: an even one has read no rule, an odd one has read some.
+
+Pure. Rule: a sink that is not judged is named with the reason; a row that may have met others is compared with nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_eos.audit.intervals import Offsets, Spans, spans
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.operators import process
+from kafka_eos.operators.process import declared
+from kafka_eos.plan import (
+    BroadcastConnect,
+    BroadcastProcess,
+    Exchange,
+    Filter,
+    FlatMap,
+    Forward,
+    KeyBy,
+    KeyedBroadcastProcess,
+    Map,
+    MapBatches,
+    Node,
+    Partitioning,
+    Plan,
+    SideOutput,
+    Sink,
+    Source,
+    Table,
+    Timestamps,
+    Union,
+)
+
+_STATELESS = (Filter, FlatMap, Map, MapBatches, SideOutput, Source, Table, Timestamps, Union)
+"""Nodes that keep nothing of the rows before."""
+_ROUND = (*_STATELESS, BroadcastConnect, BroadcastProcess, Exchange, Forward, KeyBy, KeyedBroadcastProcess, Sink)
+"""Nodes that may be above a sink that is judged."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """``sinks`` that are compared, and ``why`` others behind broadcast state are not. ``rules``: the sources of what is
+    broadcast to the former. ``turns``: where each turn ends (exclusive) in each input partition; the last one has no
+    end, and is odd: what the ledger does not tell.
+    """
+
+    sinks: frozenset[str] = frozenset()
+    why: Mapping[str, str] = field(default_factory=dict)
+    rules: frozenset[str] = frozenset()
+    turns: Spans = field(default_factory=dict)
+    last_change: int = -1
+    """The newest turn in which rules were read; -1 for none."""
+
+
+def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict: bool) -> Ruled:
+    """``starts``: where the job began to read. ``strict``: no epoch has processed input behind its barrier."""
+    plan, marked = subject.plan, {sink.node for sink in subject.sinks if sink.marked}
+    behind = [
+        sink.node for sink in subject.sinks if any(isinstance(n, BroadcastConnect) for n in above(plan, sink.node))
+    ]
+    if not behind:
+        return Ruled()
+    reason = _unsound(ledger, strict=strict)
+    why = {name: found for name in behind if (found := reason or _reason(plan, cut, name, marked))}
+    sinks = frozenset(behind) - why.keys()
+    rules = frozenset(source.name for name in sinks for source in _told(plan, name))
+    return Ruled(sinks, why, rules, *turns(spans(ledger.entries.values()), rules, starts))
+
+
+def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, int]:
+    """``turns`` and ``last_change`` of ``Ruled``. ``cuts``: of ``intervals.spans``, as many for each partition."""
+    count = max((len(ends) for parts in cuts.values() for ends in parts.values()), default=0)
+    changed = [any(_read(cuts, starts, source, number) for source in rules) for number in range(count)]
+    # Behind the last cut nothing is told. Turn 0 is even, so it may be empty.
+    lasts = [number for number in range(count) if changed[number] != [*changed, True][number + 1]]
+    empty = bool(changed) and changed[0]
+    found: Spans = {}
+    for source, parts in cuts.items():
+        for partition, ends in parts.items():
+            first = [starts.get(source, {}).get(partition, 0)] if empty else []
+            found.setdefault(source, {})[partition] = [*first, *(ends[last] for last in lasts)]
+    newest = max((number for number in range(count) if changed[number]), default=-1)
+    return found, -1 if newest < 0 else bisect_left(lasts, newest) + empty
+
+
+def _read(cuts: Spans, starts: Offsets, source: str, number: int) -> bool:
+    """Was anything of a source read in that span?"""
+    for partition, ends in cuts.get(source, {}).items():
+        begin = starts.get(source, {}).get(partition, 0)
+        if ends[number] > max(begin, ends[number - 1] if number else begin):
+            return True
+    return False
+
+
+def above(plan: Plan, name: str) -> list[Node]:
+    """The nodes that a row may have passed before it comes to a node, in plan order."""
+    return [node for node in plan.nodes if name in plan.below(node.name)]
+
+
+def _unsound(ledger: Ledger, *, strict: bool) -> str:
+    """Why no broadcast state is known."""
+    if ledger.origin is not None:
+        return "the job began with the broadcast state of a savepoint"
+    if ledger.start is None:
+        return "nothing tells which rules each epoch had read"
+    return "" if strict else 'with checkpoint_mode="at-least-once" workers may have met different rules'
+
+
+def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str]) -> str:
+    if name not in marked:
+        return "its outputs do not tell in which epoch their rows met the rules"
+    if odd := [node for node in above(plan, name) if type(node) not in _ROUND]:
+        return f"beside broadcast state it lies behind {', '.join(f'{node.kind} {node.name}' for node in odd)}"
+    for node in above(plan, name):
+        if isinstance(node, BroadcastConnect) and (found := _unclear(plan, node)):
+            return found
+        if isinstance(node, KeyedBroadcastProcess) and (
+            node.timers or node.processing_timers or declared(process(node))
+        ):
+            return (
+                f"{node.kind} {node.name} also has state of keys, which depends on the rules that rows before have met"
+            )
+        if node.partitioning is Partitioning.BROADCAST and node.name in cut.broadcasts:
+            return "how often an output is there depends on the number of workers"
+    return ""
+
+
+def _unclear(plan: Plan, met: BroadcastConnect) -> str:
+    """Why nothing tells what is broadcast to a node at which time."""
+    stream, copied = met.inputs
+    told = [node for node in above(plan, copied) if type(node) not in _STATELESS]
+    if told:
+        return f"what is broadcast to {met.name} has passed {told[0].kind} {told[0].name} before"
+    if shared := {node.name for node in _sources(plan, stream)} & {node.name for node in _sources(plan, copied)}:
+        return f"{', '.join(sorted(shared))} is both the stream of {met.name} and what is broadcast to it"
+    return ""
+
+
+def _told(plan: Plan, sink: str) -> Iterator[Node]:
+    """The sources of what is broadcast above a sink."""
+    for node in above(plan, sink):
+        if isinstance(node, BroadcastConnect):
+            yield from _sources(plan, node.inputs[1])
+
+
+def _sources(plan: Plan, name: str) -> Sequence[Node]:
+    return [node for node in above(plan, name) if isinstance(node, Source)]

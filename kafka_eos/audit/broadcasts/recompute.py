@@ -1,0 +1,102 @@
+"""What is behind broadcast state, computed again in Spark: every row with the rules of the turns before its own.
+
+Rule: what may have met other rules than these is neither made here nor compared; it is counted, for the headline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kafka_eos.audit.broadcasts import tasks
+from kafka_eos.audit.broadcasts.judged import Ruled
+from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.tasks import EXPECTED, INPUT_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TURNS = "source string, s_partition int, first long, end long, turn long"
+_NEVER = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """``records`` are ``tasks.INPUT``, all that is within ``inputs``."""
+
+    app: str
+    workers: int
+    ruled: Ruled
+    records: DataFrame
+    inputs: Mapping[str, Bounds]
+
+    @property
+    def outputs(self) -> DataFrame:
+        """What rows that were read in even turns should make; ``tasks.EXPECTED``."""
+        is_rule, made = self._is_rule(), partial(tasks.outputs, self.app, self.workers, self._sinks)
+        rows = self._read.where(is_rule | ~self._doubted)
+        place = ("turn", ~is_rule, "source", "partition", "offset")
+        ordered = rows.repartition(1).sortWithinPartitions(*place).select(*INPUT_COLUMNS)
+        return ordered.mapInArrow(made, EXPECTED).where(~is_rule)
+
+    def untold(self, visible: DataFrame) -> DataFrame:
+        """``sink`` and ``id`` of visible outputs of rows that may have met other rules; see ``early.untold``."""
+        mine = visible.where(F.col("sink").isin([*self._sinks]))
+        told = mine.join(self._turns, ["source", "s_partition"], "left")
+        at = F.col("s_offset").between(F.col("first"), F.col("end") - 1)
+        return told.where(at & (self._is_rule() | self._doubted)).select("sink", "id")
+
+    # ------------------------------------------------------------ turns
+
+    @property
+    def _sinks(self) -> tuple[str, ...]:
+        return tuple(sorted(self.ruled.sinks))
+
+    def _is_rule(self) -> Column:
+        return F.col("source").isin([*self.ruled.rules])
+
+    @property
+    def _turns(self) -> DataFrame:
+        """The offsets of each turn, by input partition."""
+        rows = [
+            (source, partition, first, end, number)
+            for source, parts in self.ruled.turns.items()
+            for partition, ends in parts.items()
+            for number, (first, end) in enumerate(zip([0, *ends], [*ends, _NEVER], strict=True))
+        ]
+        return F.broadcast(self.records.sparkSession.createDataFrame(rows, _TURNS))
+
+    @property
+    def _read(self) -> DataFrame:
+        """The records with ``turn``."""
+        turns = self._turns.withColumnRenamed("s_partition", "partition")
+        told = self.records.join(turns, ["source", "partition"])
+        return told.where(F.col("offset").between(F.col("first"), F.col("end") - 1))
+
+    @cached_property
+    def _doubted(self) -> Column:
+        """Is ``turn`` one in which a row may have met other rules than those of all turns before?"""
+        first, last = self._all_there, self._in_any_order
+        return (F.col("turn") % 2 == 1) | (F.col("turn") < first) | (F.col("turn") > last)
+
+    @property
+    def _all_there(self) -> int:
+        """The first turn of which all rules are known. Compaction removes those that were written anew since."""
+        bounds = [each for source in self.ruled.rules for each in self.inputs[source].values()]
+        there = self.records.where(self._is_rule()).count()
+        return 0 if there == sum(end - begin for begin, end in bounds) else self.ruled.last_change
+
+    @property
+    def _in_any_order(self) -> int:
+        """The last turn whose rules do not depend on which partition was read first."""
+        rules = self._read.where(self._is_rule())
+        if rules.select("source", "partition").distinct().limit(2).count() < 2:
+            return _NEVER
+        ordered = rules.repartition(1).sortWithinPartitions("turn", "source", "partition", "offset")
+        seek = partial(tasks.first_doubt, self.app, self.workers, self._sinks)
+        found = ordered.select("turn", *INPUT_COLUMNS).mapInArrow(seek, tasks.DOUBTED).collect()
+        return min((row["turn"] for row in found), default=_NEVER)

@@ -1,0 +1,98 @@
+"""The recompute of broadcast state, as it runs inside Spark's Python workers: rules and rows through the pipeline's own
+functions, turn by turn.
+
+Rule: records come sorted by turn, rules first. So a row meets the rules of all turns before its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_eos.app import load
+from kafka_eos.audit.broadcasts.judged import above
+from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.tasks import Backends, Collector, Made, chain_of, columns_of, feed, headers_of, ignore, runs
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.ids import AppRef, Epoch
+from kafka_eos.operators.chain import Chain, Output
+from kafka_eos.plan import BroadcastConnect, Plan
+from kafka_eos.records import RawRecord
+from kafka_eos.state import copies
+
+DOUBTED = "turn long"
+
+
+def outputs(
+    app: str, workers: int, sinks: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """EXPECTED rows of ``sinks``. Input: INPUT rows, in one task."""
+    parts = _cut_of(app, workers, sinks)
+    made = Made()
+    with ExitStack() as stack:
+        found: dict[str, Output] = {sink.name: ignore for sink in parts.plan.sinks}
+        found |= {sink: Collector(parts.plan, sink, made) for sink in sinks}
+        _, chain = _opened(parts, found, stack)
+        for batch in batches:
+            for source, raws in runs(batch):
+                feed(parts.plan, chain, source, raws)
+            yield made.take()
+
+
+def first_doubt(
+    app: str, workers: int, sinks: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The first turn after which the rules are others when partitions are read in the reverse order; none if none is.
+
+    Input: the turn, and INPUT columns, of what is broadcast, by turn, source, partition and offset, in one task.
+    """
+    parts = _cut_of(app, workers, sinks)
+    storage, found = MemoryStorage(), list[int]()
+    with ExitStack() as stack:
+        ends = dict.fromkeys((sink.name for sink in parts.plan.sinks), ignore)
+        both = [_opened(parts, ends, stack) for _ in range(2)]
+        for turn, read in groupby(_records(batches), key=itemgetter(0)):
+            streams = [
+                (source, [raw for *_, raw in run])
+                for (source, _), run in groupby(read, key=lambda r: (r[1], r[2].partition))
+            ]
+            for (_, chain), way in zip(both, (streams, streams[::-1]), strict=True):
+                for source, raws in way:
+                    feed(parts.plan, chain, source, raws)
+            handles = [
+                backends.by_operator[node.name].snapshot(Epoch(1))(storage)
+                for backends, _ in both
+                for node in parts.plan.nodes
+                if isinstance(node, BroadcastConnect)
+            ]
+            if copies.differing(handles):
+                found.append(turn)
+                break
+    yield pa.RecordBatch.from_arrays([pa.array(found, pa.int64())], names=["turn"])
+
+
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str, RawRecord]]:
+    for batch in batches:
+        turns, sources, *raw, headers = columns_of(batch)
+        yield from zip(turns, sources, map(RawRecord, *raw, map(headers_of, headers)), strict=True)
+
+
+def _opened(parts: Cut, outputs: dict[str, Any], stack: ExitStack) -> tuple[Backends, Chain]:
+    backends = stack.enter_context(Backends(parts.plan, None))
+    return backends, stack.enter_context(chain_of(parts, parts.plan, backends.by_operator, outputs))
+
+
+@cache
+def _cut_of(app: str, workers: int, sinks: tuple[str, ...]) -> Cut:
+    """What is above ``sinks``, as the job runs it, and where its dead letters go."""
+    whole = load(AppRef.parse(app)).plan()
+    wanted = {node.name for sink in sinks for node in above(whole, sink)} | {*sinks}
+    letters = {node.name for node in whole.sinks if node.dead_letters}
+    nodes = tuple(node for node in whole.nodes if node.name in wanted | letters)
+    return Cut(Plan(whole.name, nodes, whole.where), whole, (), serial=True, parallelism=workers)

@@ -1,0 +1,1 @@
+"""Functions of a stream and of what is broadcast to all subtasks."""

@@ -1,0 +1,159 @@
+"""The operators of broadcast state: rows of a stream are processed beside a copy of what is broadcast.
+
+Rule: a row of the stream reads the copies, a row of the broadcast stream changes them and makes nothing. So outputs are
+named by the rows of the stream alone, and there are as many with one subtask as with many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from kafka_eos.errors import PlanError
+from kafka_eos.interfaces import Codec
+from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.broadcasts.copies import Copies, Copy
+from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from kafka_eos.operators.functions import OutputTag
+from kafka_eos.operators.keyed import KeyTimers, Writes
+from kafka_eos.operators.process import Process, tagged
+from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.stateless import spread
+from kafka_eos.plan import input_of
+from kafka_eos.records import Batch
+
+_INPUTS: Final = 2
+_NOBODY: Final = object()
+
+
+class BroadcastOperator:
+    """Runs a ``BroadcastProcessFunction``; it is also the context that the function's ``open`` gets."""
+
+    def __init__(self, factory: Callable[[], BroadcastProcessFunction[Any, Any, Any]]) -> None:
+        self._factory = factory
+        self._opening = False
+        self._timestamp: int | None = None
+        self._tags: dict[str, OutputTag[Any]] = {}
+        self._emitted: list[Tagged] = []
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._ctx, self._copies = ctx, Copies(ctx)
+        self._function = self._factory()
+        self._tags = {tag.name: tag for tag in self._function.side_outputs}
+        self._opening = True
+        self._function.open(self)
+        self._opening = False
+
+    def close(self) -> None:
+        return None
+
+    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
+        return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
+
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if self._opening or self._copies.telling:
+            raise _no_output(self._ctx.operator, tag)
+        self._emitted.append(tagged(self._ctx.operator, self._tags, tag, value))
+
+    @property
+    def timestamp(self) -> int:
+        if self._timestamp is None:
+            raise PlanError(
+                f"operator {self._ctx.operator!r}: no event time is known here; put .with_timestamps(...) behind every "
+                "source before it"
+            )
+        return self._timestamp
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        if input_of(batch.lane, _INPUTS):
+            return self._copies.take(batch, self._function.process_broadcast, self._at)
+        made: list[list[Any]] = []
+        refused: list[int] = []
+        process = self._function.process
+        for index, value in enumerate(batch.values):
+            self._timestamp = None if batch.times is None else batch.times[index]
+            self._emitted = []
+            try:
+                made.append(list(process(value)) + self._emitted)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+        return spread(replace(batch.without(refused), updates=None), made)
+
+    def _at(self, time: int | None) -> None:
+        self._timestamp = time
+
+
+class _Keys(Writes):
+    """Writes to the state of a key, which is not there while a row of the broadcast stream is at hand."""
+
+    @property
+    def key(self) -> Any:
+        return _present(self._key)
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        self._key = key
+
+
+class _Times(KeyTimers):
+    """Timers of a key, the same."""
+
+    @property
+    def key(self) -> Any:
+        return _present(self._key)
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        self._key = key
+
+    def delete(self, time: int) -> None:
+        _present(self._key)
+        super().delete(time)
+
+
+class KeyedBroadcastOperator(Process):
+    """Runs a ``KeyedBroadcastProcessFunction``: a process function that has copies, too."""
+
+    writes, key_timers = _Keys, _Times
+
+    def __init__(
+        self, factory: Callable[[], KeyedBroadcastProcessFunction[Any, Any, Any, Any]], key_codec: Codec[Any]
+    ) -> None:
+        super().__init__(factory, key_codec, ("process",))
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._copies = Copies(ctx)
+        super().open(ctx)
+
+    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
+        return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
+
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
+        if self._copies.telling:
+            raise _no_output(self._ctx.operator, tag)
+        super().output(tag, value)
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        if not input_of(batch.lane, _INPUTS):
+            return super().process(batch)
+        for state in self._pending:
+            state.begin(_NOBODY)
+        return self._copies.take(batch, self._function.process_broadcast, self._at)
+
+    def _at(self, time: int | None) -> None:
+        self._timestamp = time
+
+
+def _present(key: Any) -> Any:
+    if key is _NOBODY:
+        raise PlanError(
+            "state or timers of a key were used in process_broadcast, where no key is at hand: what concerns all keys "
+            "is broadcast state, what concerns one is done in process"
+        )
+    return key
+
+
+def _no_output(operator: str, tag: OutputTag[Any]) -> PlanError:
+    return PlanError(f"operator {operator!r}: only process and timers emit to side outputs, as to {tag}")

@@ -1,0 +1,181 @@
+"""What is behind broadcast state is computed again, with the rules that the ledger says were read by then: a rule that
+was applied too early, and one that is stale, are named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_eos.audit import Check
+from tests.audit.job import Input, Job, Out
+from tests.audit.test_window_corruptions import Corruption, Outs, found, out, shown, without
+from tests.chaos.harness import read
+
+pytestmark = pytest.mark.timeout(600)
+
+PIPELINE = """
+import msgspec
+from kafka_eos import BroadcastProcessFunction, KeyedBroadcastProcessFunction, Pipeline, connect
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+class Order(msgspec.Struct):
+    user: str
+    id: int
+
+class Rule(msgspec.Struct):
+    version: int
+
+class Ruled(msgspec.Struct):
+    user: str
+    id: int
+    version: int
+
+def ruled(rules, order):
+    rule = rules.get(order.user)
+    return [] if rule is None else [Ruled(order.user, order.id, rule.version)]
+
+class Plain(BroadcastProcessFunction):
+    def open(self, ctx):
+        self.rules = ctx.broadcast_state("rules", str, Rule)
+
+    def process(self, order):
+        return ruled(self.rules, order)
+
+    def process_broadcast(self, change):
+        self.rules.put(change.key, change.value)
+
+class Keyed(KeyedBroadcastProcessFunction):
+    open, process_broadcast = Plain.open, Plain.process_broadcast
+
+    def process(self, key, order):
+        return ruled(self.rules, order)
+
+class Counted(Keyed):
+    def open(self, ctx):
+        super().open(ctx)
+        self.count = ctx.value_state("count", int, 0)
+
+pipeline = Pipeline("{name}")
+orders = pipeline.source(KafkaSource("{orders}", value=Order), name="orders")
+
+def by_user(name):
+    return orders.key_by(lambda order: order.user, name=name)
+
+rules = pipeline.table(KafkaSource.records("{rules}", key=str, value=Rule), name="rules").broadcast()
+made = {{
+    "plain": lambda: connect(orders, rules).process(Plain, name="plain-rules"),
+    "keyed": lambda: connect(by_user("keys"), rules).process(Keyed, name="keyed-rules"),
+    "counted": lambda: connect(by_user("counts"), rules).process(Counted, name="counted-rules"),
+}}
+topics = {topics}
+streams = {{kind: made[kind]() for kind in sorted({{sink.partition(" ")[0] for sink in topics}})}}
+for sink, topic in topics.items():
+    streams[sink.partition(" ")[0]].sink(KafkaSink(topic, value=Ruled, key=lambda row: row.user),
+                                         name=sink.replace(" ", "-"))
+"""
+USERS = ("ann", "carl", "dora", "bob")
+"""Of ``bob`` there is never a rule, of ``dora`` there is none any more in the end."""
+FIRST = {"ann": 1, "carl": 1, "dora": 1}
+SECOND = {"ann": 2, "dora": None}
+
+
+def orders(begin: int, end: int) -> list[Input]:
+    """Of each user in both partitions."""
+    return [
+        (n % 2, None, json.dumps({"user": user, "id": 10 * n + place}).encode())
+        for n in range(begin, end)
+        for place, user in enumerate(USERS)
+    ]
+
+
+def upserts(changes: dict[str, int | None], partition: int = 0) -> list[Input]:
+    return [
+        (partition, user, None if version is None else json.dumps({"version": version}).encode())  # type: ignore[misc]
+        for user, version in changes.items()
+    ]
+
+
+def said(out: Out) -> Any:
+    return json.loads(out.value or b"")
+
+
+def other(user: str, version: int, at_least: int = 0) -> Callable[[Outs], Outs]:
+    """A row of the user, with such an id or a higher one, has met another version."""
+
+    def spoil(outs: Outs) -> Outs:
+        index = at(outs, user, at_least)
+        value = json.dumps({**said(outs[index]), "version": version}, separators=(",", ":")).encode()
+        return [*outs[:index], replace(outs[index], value=value), *outs[index + 1 :]]
+
+    return spoil
+
+
+def at(outs: Outs, user: str, at_least: int) -> int:
+    return next(n for n, each in enumerate(outs) if said(each)["user"] == user and said(each)["id"] >= at_least)
+
+
+def twice(outs: Outs) -> Outs:
+    return [*outs, outs[at(outs, "ann", 100)]]
+
+
+def missing(outs: Outs) -> Outs:
+    return without(outs, at(outs, "ann", 100))
+
+
+def though_gone(outs: Outs) -> Outs:
+    """A row of a user whose rule was taken away has come out all the same: that rule is stale."""
+    index = at(outs, "carl", 200)
+    text = (outs[index].text or "").split("/")
+    text[4] = str(int(text[4]) + 1)
+    told = {"user": "dora", "id": said(outs[index])["id"] + 1, "version": 1}
+    return [*outs, replace(outs[index], key="dora", value=json.dumps(told).encode(), text="/".join(text))]
+
+
+CORRUPTIONS = (
+    Corruption("plain right", list, {}),
+    Corruption("plain twice", twice, {Check.DUPLICATE: 1, Check.WRONG_COUNT: 1}),
+    Corruption("plain missing", missing, {Check.LOST: 1, Check.WRONG_COUNT: 1}),
+    Corruption("plain too-early", other("ann", 2), {Check.WRONG_VALUE: 1}),
+    Corruption("plain stale", other("ann", 1, 200), {Check.WRONG_VALUE: 1}),
+    Corruption("plain though-gone", though_gone, {Check.UNEXPECTED: 1, Check.WRONG_COUNT: 1}),
+    Corruption("keyed right", list, {}),
+    Corruption("keyed too-early", other("ann", 2, 100), {Check.WRONG_VALUE: 1}),
+    Corruption("keyed stale", other("ann", 1, 200), {Check.WRONG_VALUE: 1}),
+    Corruption("counted right", list, {}),
+)
+
+
+def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[..., str], spark: Any) -> None:
+    names = tuple(corruption.sink for corruption in CORRUPTIONS)
+    given: dict[str, Any] = {"orders": topic(partitions=2)}
+    given["rules"] = topic(partitions=2, config={"cleanup.policy": "compact"})
+    given["topics"] = {name: topic() for name in names}
+    job = new_job(PIPELINE, **given)
+    job.feed(given["rules"], upserts(FIRST))
+    job.feed(given["orders"], orders(0, 20))
+    job.run(workers=2, failpoints="commit.before=kill@1")
+    # Rules change when nothing else is read: so each row has met what it can be asked for.
+    job.feed(given["rules"], upserts(SECOND))
+    job.run(workers=3)
+    job.feed(given["orders"], orders(20, 40))
+    job.run(workers=1)
+
+    outs = {name: [out(message) for message in read(job.bootstrap, given["topics"][name])] for name in names}
+    topics = {name: topic() for name in names}
+    again = new_job(PIPELINE, **{**given, "topics": topics})
+    again.name = job.name
+    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
+    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in CORRUPTIONS})
+    verdict = again.audit(spark)
+
+    assert len(outs["plain right"]) == 20 * 3 + 20 * 2
+    wanted = {c.sink.replace(" ", "-"): dict(c.found) for c in CORRUPTIONS if c.found}
+    assert found(verdict) == wanted, shown(verdict)
+    assert {*verdict.facts.not_recomputed} == {"counted-right"}
+    assert "also has state of keys" in verdict.facts.not_recomputed["counted-right"]
+    assert not verdict.facts.uncompared
