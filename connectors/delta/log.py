@@ -16,21 +16,23 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.names import PARTITION_NAME
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import LocalStore, Store
-from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
+from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 
@@ -40,6 +42,10 @@ _KNOWN: Final = frozenset({
     "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck",
 })  # fmt: skip
 """Features of a table with which a plain data file may be added. ``problems`` looks for what some of them ask."""
+_PARTITIONED: Final[Sequence[Callable[[pa.DataType], bool]]] = (
+    kinds.is_string, kinds.is_large_string, kinds.is_string_view, kinds.is_integer, kinds.is_boolean, kinds.is_date,
+)  # fmt: skip
+_PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and dates"
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
@@ -70,7 +76,8 @@ class DeltaLog:
     def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
         now = int(time.time() * 1000)
         actions = [
-            AddAction(file.name, file.size, {}, now, True, json.dumps({"numRecords": file.rows})) for file in files
+            AddAction(file.name, file.size, file.partition, now, True, json.dumps({"numRecords": file.rows}))
+            for file in files
         ]
         marks = {f"kafka_eos/{life}/term": fence, f"kafka_eos/{life}/epoch": _number(epoch)}
         self._commit(seen, actions, marks, {"epoch": epoch.epoch.n, "term": epoch.term.n})
@@ -91,15 +98,13 @@ class DeltaLog:
                     [*actions],
                     "append",
                     table.schema(),
+                    table.metadata().partition_columns,
                     commit_properties=properties,
                     post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
                 )
             except CommitFailedError as error:
                 raise Overtaken from error
         self.settle()
-
-    def schema(self) -> pa.Schema:
-        return self.fit()[0]
 
     def settle(self) -> None:
         """Entries and checkpoints of the log are made by a library that syncs none of them.
@@ -134,25 +139,25 @@ class DeltaLog:
         with self.mapped(Retryable, "look for"):
             return DeltaTable.is_deltatable(self.text)
 
-    def create(self, schema: pa.Schema) -> None:
+    def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
         """Raises ConfigError if Delta has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
             disk.create_directory(self._directory)
             try:
-                DeltaTable.create(self.text, schema, mode="ignore")
+                DeltaTable.create(self.text, schema, mode="ignore", partition_by=[*by])
             except Exception as error:
                 if type(error) is Exception:  # what it raises for types that it does not know
                     raise ConfigError(f"{self.text} cannot be created: {_first_line(error)}") from error
                 raise
         self.settle()
 
-    def fit(self) -> tuple[pa.Schema, str, str]:
-        """Columns, identity, columns in short. Raises ConfigError if a data file cannot just be added to this table."""
+    def fit(self) -> Fit:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             if wrong := [*problems(table)]:
                 raise ConfigError(f"DeltaSink cannot write to {self.text}: {'; '.join(wrong)}")
-            return pa.schema(table.schema().to_arrow()), str(table.metadata().id), _in_short(table)
+            metadata, columns = table.metadata(), pa.schema(table.schema().to_arrow())
+            return Fit(columns, metadata.partition_columns, str(metadata.id), _in_short(table))
 
     def directory(self) -> Path:
         return self._directory
@@ -191,8 +196,14 @@ def problems(table: DeltaTable) -> Iterator[str]:
         yield "its columns are mapped (delta.columnMapping.mode): write to a table without"
     if rules := sorted(name for name in configuration if name.startswith("delta.constraints.")):
         yield f"it has constraints, which DeltaSink does not check: drop {', '.join(rules)}"
-    if by := table.metadata().partition_columns:
-        yield f"it is partitioned by {', '.join(by)}: DeltaSink writes to tables without partitions"
+    by, columns = table.metadata().partition_columns, pa.schema(table.schema().to_arrow())
+    for name in by:
+        if not any(of(columns.field(name).type) for of in _PARTITIONED):
+            yield f"it is partitioned by {name}, {columns.field(name).type}: {_PARTITIONS}"
+        if not PARTITION_NAME.fullmatch(name):
+            yield f"it is partitioned by {name!r}: DeltaSink writes partitions by columns of letters, digits and _"
+    if len(by) == len(columns):
+        yield "it is partitioned by all its columns: data files would have none"
     for field in table.schema().fields:
         if asked := [name for name in _COMPUTED if name in field.metadata]:
             yield f"column {field.name} has {asked[0]}, which DeltaSink does not compute"

@@ -6,10 +6,11 @@ Rule: deltalake is imported when a sink is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.connectors.lake.sink import LakeSink
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
@@ -25,6 +26,8 @@ class DeltaSink(LakeSink[T]):
     ``value``   the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns. Without
                 it rows are dicts of the table's columns
     ``create``  make the table at the start if it is not there, with the columns of ``value``
+
+    ``partition_by``  columns by which the table is partitioned that ``create`` makes; one that is there says it itself
     """
 
     def __init__(
@@ -33,12 +36,14 @@ class DeltaSink(LakeSink[T]):
         *,
         value: type[T] | None = None,
         create: bool = False,
+        partition_by: Sequence[str] = (),
     ) -> None:
         expect_extra("delta", "DeltaSink")
         from kafka_eos.connectors.delta.log import DeltaLog
 
         directory = _directory(table)
-        super().__init__(DeltaLog(directory), f"delta:{directory}", value, create)
+        by = _columns(partition_by, value, create)
+        super().__init__(DeltaLog(directory), f"delta:{directory}", value, create, by)
 
     def describe(self) -> Mapping[str, Json]:
         return {
@@ -50,6 +55,17 @@ class DeltaSink(LakeSink[T]):
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._table.text!r})"
+
+
+def _columns(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
+    """ConfigError for what cannot be columns of a table that is made."""
+    if isinstance(by, str):
+        raise ConfigError(f"DeltaSink(partition_by={by!r}): give a list of columns, [{by!r}]")
+    if by and not create:
+        raise ConfigError("DeltaSink: partition_by is for create=True; a table that is there says it itself")
+    if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
+        raise ConfigError(f"DeltaSink(partition_by=…): {value.__name__} has no field {', '.join(map(str, unknown))}")
+    return by
 
 
 def _directory(table: str | os.PathLike[str]) -> Path:

@@ -59,7 +59,7 @@ _HIDDEN = re.compile(
 )
 _FINAL = re.compile(rf"part-\d+-\d+-([^.]+){IDENTITY}\.[^.~]+{NUMBER}\.({EXTENSION})", re.ASCII)
 PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
-_PARTITION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
+PARTITION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST = 255
 _MARK = re.compile(r"\.(life|over)\.([^.]+)\.([0-9a-f]{12})")
@@ -118,7 +118,7 @@ def partition(values: Mapping[str, object]) -> str:
     if not values:
         raise ValueError("partition_by gave no partition: it returns a dict such as {'day': …}")
     for name in values:
-        if not _PARTITION_NAME.fullmatch(name):
+        if not PARTITION_NAME.fullmatch(name):
             raise ValueError(
                 f"{name!r} cannot name a partition: letters, digits and _, with a letter first; readers pass over "
                 "directories that begin with _ or a dot"

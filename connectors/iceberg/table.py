@@ -57,7 +57,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kafka_eos.connectors.iceberg.durable import DurableFileIO, local_path
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import LocalStore, Store
-from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
+from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 
@@ -128,9 +128,6 @@ class IcebergTable:
             except CommitFailedException as error:
                 raise Overtaken from error
 
-    def schema(self) -> pa.Schema:
-        return self.fit()[0]
-
     def settle(self) -> None:
         """What the catalog shows is durable: files are synced before it hears of them."""
 
@@ -152,8 +149,8 @@ class IcebergTable:
         with self.mapped(Retryable, "look for"):
             return self._catalog.table_exists(self._name)
 
-    def create(self, schema: pa.Schema) -> None:
-        """With its namespace. Raises ConfigError if Iceberg has no counterpart for a column."""
+    def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
+        """With its namespace, and without partitions. Raises ConfigError if Iceberg has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
             try:
                 self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
@@ -163,13 +160,12 @@ class IcebergTable:
             except (UnsupportedPyArrowTypeException, TypeError) as error:
                 raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
 
-    def fit(self) -> tuple[pa.Schema, str, str]:
-        """Columns, identity, columns in short. Raises ConfigError if a data file cannot just be added to this table."""
+    def fit(self) -> Fit:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             if wrong := [*problems(table)]:
                 raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
-            return schema_to_pyarrow(table.schema()), str(table.metadata.table_uuid), _in_short(table)
+            return Fit(schema_to_pyarrow(table.schema()), (), str(table.metadata.table_uuid), _in_short(table))
 
     def directory(self) -> Path:
         with self.mapped(Retryable, "look into"):

@@ -66,7 +66,7 @@ class LakeCommitter:
                 raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.data}")
         (life,) = {_life(promise.part) for promise in promises}
         files = [
-            DataFile(promise.data, promise.size, each.records)
+            DataFile(promise.data, promise.size, each.records, promise.partition)
             for promise, each in zip(promises, committables, strict=True)
         ]
         outcome = self._tried(lambda: self._appended(permit.epoch, life, promises, files))
@@ -100,7 +100,7 @@ class LakeCommitter:
 
     def _expect_fit(self, promise: Promise) -> None:
         with mapped(Retryable, f"read {promise.data} in {self._table.text}"):
-            why = changed(self._table.schema(), self._store.columns(promise.data))
+            why = changed(self._table.fit(), self._store.columns(promise.data), promise.partition)
         if why is not None:
             raise ConfigError(
                 f"{self._table.text} was altered, and what is decided does not fit any more: {why}. It stays staged: "

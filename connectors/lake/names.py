@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
-from kafka_eos.connectors.files.names import Kind, Part
+from kafka_eos.connectors.files.names import DEFAULT_PARTITION, PARTITION, Kind, Part
 from kafka_eos.connectors.files.names import mark as mark_of
 from kafka_eos.connectors.files.names import marked as whose_mark
 from kafka_eos.connectors.files.s3.names import name_of
@@ -24,6 +25,8 @@ from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import Json
 
 VERSION: Final = 1
+WITH_PARTITION: Final = 2
+"""Of a committable whose file belongs to a partition, which older releases refuse."""
 CONTROL: Final = "_kafka_eos"
 """The directory of notes and marks. Readers and VACUUM pass over what begins with an underscore."""
 
@@ -55,26 +58,39 @@ def marked(name: str) -> tuple[str, JobIdentity] | None:
     return None if found is None else found[:2]
 
 
+def partition(place: str) -> dict[str, str | None]:
+    """What the rows of a partition have in its columns, as text; ``place`` is as Hive spells it, or empty."""
+    pairs = (each.partition("=") for each in place.split("/") if each)
+    return {name: None if value == DEFAULT_PARTITION else unquote(value) for name, _, value in pairs}
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """What a committable's payload says. Reading it proves that its names are ones that this module forms.
 
     ``table``   the identity of the table that the file was written for: another one in its place is not that table
     ``schema``  what the table's columns were then, and what else a file has to fit, in short
+    ``place``   the partition that its rows belong to, as Hive spells it; empty in a table without
     """
 
     part: Part
     size: int
     table: str
     schema: str
+    place: str = ""
 
     @property
     def data(self) -> str:
         return data(self.part)
 
+    @property
+    def partition(self) -> dict[str, str | None]:
+        return partition(self.place)
+
     def payload(self) -> dict[str, Json]:
         what: dict[str, Json] = {"version": VERSION, "staged": self.part.staged, "size": self.size}
-        return {**what, "table": self.table, "schema": self.schema}
+        what |= {"table": self.table, "schema": self.schema}
+        return {**what, "version": WITH_PARTITION, "partition": self.place} if self.place else what
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
@@ -88,4 +104,14 @@ class Promise:
                 "schema": str(schema),
             } if len(payload) == 5 and type(size) is int and (part := noted(staged)) is not None:
                 return Promise(part, size, table, schema)
+            case {
+                "version": 2,
+                "staged": str(staged),
+                "size": int(size),
+                "table": str(table),
+                "schema": str(schema),
+                "partition": str(place),
+            } if len(payload) == 6 and type(size) is int and (part := noted(staged)) is not None:
+                if place and all(map(PARTITION.fullmatch, place.split("/"))):
+                    return Promise(part, size, table, schema, place)
         raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")

@@ -6,18 +6,19 @@ imported when a sink is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.names import partition
 from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.places import NETWORK
 from kafka_eos.connectors.files.writer import FileWriter
-from kafka_eos.connectors.lake.tables import LakeTable
-from kafka_eos.connectors.rejecting import encoded
+from kafka_eos.connectors.lake.tables import Fit, LakeTable
+from kafka_eos.connectors.rejecting import each_row, encoded
 from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, RejectRow, TaskContext
@@ -37,14 +38,8 @@ class SinkTable(LakeTable, Protocol):
 
     def exists(self) -> bool: ...
 
-    def create(self, schema: pa.Schema) -> None:
-        """If it is not there. Raises ConfigError if the format has no counterpart for a column."""
-
-    def fit(self) -> tuple[pa.Schema, str, str]:
-        """Columns, identity, and what a file has to fit, in short.
-
-        Raises ConfigError if a data file cannot just be added to this table.
-        """
+    def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
+        """If it is not there, partitioned by these columns. Raises ConfigError if that cannot be."""
 
     def directory(self) -> Path:
         """Where it is."""
@@ -59,8 +54,10 @@ class SinkTable(LakeTable, Protocol):
 class LakeSink(Generic[T]):
     """A sink for one table of a lake; each format has its own, which says where the table is."""
 
-    def __init__(self, table: SinkTable, scope: str, value: type[T] | None, create: bool) -> None:
-        self._table, self._scope, self._value, self._create = table, scope, value, create
+    def __init__(
+        self, table: SinkTable, scope: str, value: type[T] | None, create: bool, by: Sequence[str] = ()
+    ) -> None:
+        self._table, self._scope, self._value, self._create, self._by = table, scope, value, create, by
         if create and value is None:
             raise ConfigError("create=True needs value=Model: its fields are the columns of the table that is made")
 
@@ -77,7 +74,7 @@ class LakeSink(Generic[T]):
         if not self._table.exists() and self._create:
             from kafka_eos.connectors.files.formats.arrow import arrow_schema
 
-            self._table.create(arrow_schema(self._value))
+            self._table.create(arrow_schema(self._value), self._by)
         self._found()
         if disk.filesystem(self._table.directory()).split(".")[0] not in NETWORK:
             return []
@@ -87,9 +84,10 @@ class LakeSink(Generic[T]):
         from kafka_eos.connectors.lake.staging import LakeStaging
 
         with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
-            layout, table, schema = self._found()
-            staging = LakeStaging(self._table.store(), self._table.text, table, schema)
-        return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, None, Roll(), False), ctx)
+            layout, fit = self._found()
+            staging = LakeStaging(self._table.store(), self._table.text, fit)
+        by = self._partitions(fit)
+        return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, by, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
         from kafka_eos.connectors.lake.committer import LakeCommitter
@@ -116,7 +114,7 @@ class LakeSink(Generic[T]):
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """For the audit: of each row of the newest version what it says, as ``audit_rows`` tells it."""
-        layout = self._layout
+        layout, _ = self._as_found
         for batch in self._table.batches(layout.schema.names):
             for said in layout.told_of(batch):
                 yield None, said
@@ -125,17 +123,30 @@ class LakeSink(Generic[T]):
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
         """For the audit: the rows that the writer stages, and what the table says of each."""
-        layout = self._layout
-        kept, block = encoded(lambda rows: layout.block(rows.values, None), batch, operator, reject)
+        layout, fit = self._as_found
+        by = self._partitions(fit)
+
+        def of(rows: Batch[Any]) -> pa.Table:
+            if by is not None:
+                each_row(lambda value: partition(by(value)), rows.values)
+            return layout.block(rows.values, None)
+
+        kept, block = encoded(of, batch, operator, reject)
         return kept, [(None, said, (), -1) for said in layout.told(block)]
 
     @cached_property
-    def _layout(self) -> ArrowLayout:
-        return self._found()[0]
+    def _as_found(self) -> tuple[ArrowLayout, Fit]:
+        return self._found()
 
-    def _found(self) -> tuple[ArrowLayout, str, str]:
-        """How rows lie in the table as it is now; its identity, and its columns in short. May raise ConfigError."""
+    def _found(self) -> tuple[ArrowLayout, Fit]:
+        """How rows lie in the table as it is now, and what files have to fit. May raise ConfigError."""
         from kafka_eos.connectors.lake.rows import layout_of
 
-        columns, table, schema = self._table.fit()
-        return layout_of(columns, self._value, self._table.text), table, schema
+        fit = self._table.fit()
+        return layout_of(fit, self._value, self._table.text), fit
+
+    def _partitions(self, fit: Fit) -> Callable[[Any], Mapping[str, object]] | None:
+        """Of a value, the partition that it belongs to; None if there are none."""
+        from kafka_eos.connectors.lake.rows import partition_of
+
+        return partition_of(fit.by, self._value) if fit.by else None

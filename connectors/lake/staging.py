@@ -13,6 +13,7 @@ from kafka_eos.connectors.files.staging import StagedFile
 from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.names import Promise
 from kafka_eos.connectors.lake.stores import Store
+from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.errors import Fenced
 from kafka_eos.interfaces import Json
 
@@ -20,8 +21,8 @@ from kafka_eos.interfaces import Json
 class StagedPart:
     """One data file on its way."""
 
-    def __init__(self, part: Part, file: StagedFile) -> None:
-        self.part, self._file = part, file
+    def __init__(self, part: Part, place: str, file: StagedFile) -> None:
+        self.part, self.place, self._file = part, place, file
 
     @property
     def size(self) -> int:
@@ -38,14 +39,14 @@ class StagedPart:
 
 
 class LakeStaging:
-    """Data files of one table, for a ``FileWriter``. ``table``, ``schema``: see ``Promise``."""
+    """Data files of one table, for a ``FileWriter``."""
 
-    def __init__(self, store: Store, where: str, table: str, schema: str) -> None:
-        self._store, self.where, self._table, self._schema = store, where, table, schema
+    def __init__(self, store: Store, where: str, fit: Fit) -> None:
+        self._store, self.where, self._fit = store, where, fit
 
     def open(self, part: Part, place: str, extension: str, announced: bool) -> StagedPart:
         self._store.create(names.note(part))
-        return StagedPart(part, self._store.begin(names.data(part)))
+        return StagedPart(part, place, self._store.begin(names.data(part)))
 
     def prepare(self, files: Sequence[StagedPart]) -> list[dict[str, Json]]:
         there = self._store.notes()
@@ -55,4 +56,5 @@ class LakeStaging:
                 raise Fenced(
                     f"{names.note(file.part)} in {self.where} is gone: a newer term of job {file.part.job!r} removed it"
                 )
-        return [Promise(file.part, file.size, self._table, self._schema).payload() for file in files]
+        table, schema = self._fit.table, self._fit.schema
+        return [Promise(file.part, file.size, table, schema, file.place).payload() for file in files]

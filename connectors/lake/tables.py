@@ -6,8 +6,8 @@ one that is late, because its process was frozen or its packets were, changes no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,11 +30,32 @@ class LakeLife:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A staged file that a commit names. ``name`` is below the store's root."""
+    """A staged file that a commit names.
+
+    ``name``       below the store's root
+    ``partition``  what all its rows have in the columns by which the table is partitioned, as text; None is null
+    """
 
     name: str
     size: int
     rows: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a data file has to fit.
+
+    ``columns``  of the table
+    ``by``       those by which it is partitioned: a file has rows of one partition, and not these columns
+    ``table``    the table's identity
+    ``schema``   all of the other three in short, as ``Seen`` has it
+    """
+
+    columns: pa.Schema
+    by: Sequence[str]
+    table: str
+    schema: str
 
 
 class Overtaken(Exception):
@@ -60,8 +81,8 @@ class LakeTable(Protocol):
     def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
         """One commit on ``seen.version`` that names all ``files`` and carries ``epoch``; durable. Raises Overtaken."""
 
-    def schema(self) -> pa.Schema:
-        """Its columns now."""
+    def fit(self) -> Fit:
+        """As the table is now. Raises ConfigError if a data file cannot just be added to it."""
 
     def settle(self) -> None:
         """Make durable what is visible: who committed it may have died before it was."""

@@ -12,7 +12,7 @@ import json
 import types
 import typing
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,15 +95,23 @@ class ArrowLayout:
     """Rows of one schema."""
 
     def __init__(
-        self, tp: Any, schema: pa.Schema | None, envelope: bool, compression: str | None, row_group: int
+        self,
+        tp: Any,
+        schema: pa.Schema | None,
+        envelope: bool,
+        compression: str | None,
+        row_group: int,
+        left_out: Container[str] = (),
     ) -> None:
+        """``left_out``: columns that rows have and files do not."""
         self._schema = arrow_schema(tp) if schema is None else schema
         expect_columns(self._schema.names)
         if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
             raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
         self._pick = picker(tp, self._schema.names)
         self._columns = [column_of(field) for field in self._schema]
-        self._written = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
+        whole = self._schema.append(pa.field(PROVENANCE, pa.string(), False)) if envelope else self._schema
+        self._written = pa.schema([field for field in whole if field.name not in left_out])
         self._compression, self._row_group = compression or "none", row_group
         self._read_back = _read_back(self._written)
         self.codec: Codec[Any] = JsonCodec(Any)
@@ -170,10 +178,12 @@ class _Parquet:
 
     def __init__(self, out: Out, schema: pa.Schema, compression: str, row_group: int) -> None:
         self._row_group, self._waiting, self._rows, self._bytes = row_group, list[pa.Table](), 0, 0
-        self._apart = 0
+        self._apart, self._names = 0, schema.names
         self._writer = pq.ParquetWriter(pa.PythonFile(_Written(out), mode="w"), schema, compression=compression)
 
     def write(self, block: pa.Table) -> None:
+        if block.column_names != self._names:
+            block = block.select(self._names)
         self._waiting.append(block)
         self._rows += block.num_rows
         self._bytes += block.nbytes
