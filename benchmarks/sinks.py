@@ -4,7 +4,8 @@ The same rows, in batches of 5,000, by one writer, in one epoch, in one process,
 
     sink      write, seal, pre-commit, probe, commit: durable and exactly once
     loader    what a program would call that wants the rows there, once, if nothing fails: ``pyarrow`` builds a table of
-              each batch and writes a file, ``COPY`` sends tuples into the table itself
+              each batch and writes a file, ``write_deltalake`` and pyiceberg's ``append`` get all of these in one
+              commit, ``COPY`` sends tuples into the table itself
 
 Both begin with the same Python objects and take turns; figures are medians of wall time, in rows a second. Without
 ``--database`` there is no figure of PostgreSQL, and one of its prepared transactions only where that server has
@@ -26,12 +27,16 @@ import msgspec
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import machine, table, tell
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import JobContext, Sink, TaskContext
+from kafka_eos.interfaces import CommitsTogether, JobContext, Sink, TaskContext
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
@@ -63,18 +68,26 @@ def through(sink: Sink[Account], rows: Sequence[Account]) -> None:
     committables = writer.seal(_EPOCH)()
     decision = authorize(_EPOCH, [committer.probe(each) for each in committables], 0.0)
     assert isinstance(decision, Commit)
-    for each in committables:
-        committer.commit(decision.permit, each)
+    if isinstance(committer, CommitsTogether):
+        committer.commit_all(decision.permit, committables)
+    else:
+        for each in committables:
+            committer.commit(decision.permit, each)
     writer.discard()
     committer.close()
 
 
+def tables(rows: Sequence[Account]) -> Iterator[pa.Table]:
+    for some in batches(rows):
+        columns = zip(*((row.id, row.owner, row.balance, row.blocked) for row in some), strict=True)
+        arrays = [pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)]
+        yield pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
 def bare_parquet(path: Path, rows: Sequence[Account]) -> None:
     with pq.ParquetWriter(path, _SCHEMA) as writer:
-        for some in batches(rows):
-            columns = zip(*((row.id, row.owner, row.balance, row.blocked) for row in some), strict=True)
-            arrays = [pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        for some in tables(rows):
+            writer.write_table(some)
 
 
 def bare_copy(conninfo: str, name: str, rows: Sequence[Account]) -> None:
@@ -97,6 +110,33 @@ def parquet(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
     took = seconds(lambda: through(sink, rows))
     assert sum(pq.ParquetFile(part).metadata.num_rows for part in here.glob("part-*")) == len(rows)
     return took, seconds(lambda: bare_parquet(here / "bare", rows))
+
+
+def delta(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
+    """The same of a Delta table."""
+    here, bare = (home / uuid.uuid4().hex for _ in range(2))
+    for each in (here, bare):
+        DeltaTable.create(each, _SCHEMA)
+    took = seconds(lambda: through(DeltaSink(here, value=Account), rows))
+    loaded = seconds(lambda: write_deltalake(bare, pa.concat_tables(tables(rows)), mode="append"))
+    for each in (here, bare):
+        assert DeltaTable(each).count() == len(rows)
+    return took, loaded
+
+
+def iceberg(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
+    """The same of an Iceberg table, with its catalog in SQLite."""
+    here = home / uuid.uuid4().hex
+    here.mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{here}/catalog.db", "warehouse": f"file://{here}"}
+    catalog = load_catalog("default", **properties)
+    catalog.create_namespace("bench")
+    bare, _ = (catalog.create_table(f"bench.{name}", _SCHEMA) for name in ("bare", "rows"))
+    took = seconds(lambda: through(IcebergSink("bench.rows", properties=properties, value=Account), rows))
+    loaded = seconds(lambda: bare.append(pa.concat_tables(tables(rows))))
+    for name in ("bare", "rows"):
+        assert catalog.load_table(f"bench.{name}").scan().count() == len(rows)
+    return took, loaded
 
 
 def postgres(conninfo: str, strategy: Literal["stage", "prepare"], rows: Sequence[Account]) -> tuple[float, float]:
@@ -132,7 +172,11 @@ def main() -> None:
     facts = machine(f"python -m benchmarks.sinks --rows {given.rows} --turns {given.turns}")
     rows = [Account(n, f"owner {n % 1000}", n / 7, n % 3 == 0) for n in range(given.rows)]
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home:
-        contenders = {"Parquet file, pyarrow": lambda: parquet(Path(home), rows)}
+        contenders = {
+            "Parquet file, pyarrow": lambda: parquet(Path(home), rows),
+            "Delta table, `write_deltalake`": lambda: delta(Path(home), rows),
+            "Iceberg table, pyiceberg": lambda: iceberg(Path(home), rows),
+        }
         if given.database:
             contenders["PostgreSQL table staged, COPY"] = lambda: postgres(given.database, "stage", rows)
             if can_prepare(given.database):
