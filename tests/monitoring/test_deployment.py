@@ -1,0 +1,254 @@
+"""The manifests and the unit of docker/: what they say is there, and a job that is run as they say lives as it should.
+
+The life cycle is played with plain processes, started and ended as systemd and Kubernetes would: no cluster is needed.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.coordinator.lock import holder
+from kafka_eos.errors import UserError
+from kafka_eos.metrics.server import PATHS
+from kafka_eos.settings import Settings
+from kafka_eos.terminal.ending import exit_code
+from tests.waiting import PATIENCE, eventually
+
+ROOT = Path(__file__).parents[2]
+UNIT = ROOT / "docker/systemd/kafka-eos@.service"
+MANIFESTS = sorted((ROOT / "docker/kubernetes").glob("*.yaml"))
+APP = """
+import time
+from kafka_eos import Pipeline
+from kafka_eos.connectors.files import FileSink
+from kafka_eos.testing import ListSource
+
+def slowly(number):
+    time.sleep(0.001)
+    return number
+
+pipeline = Pipeline("counting")
+slow = pipeline.source(ListSource(range(1_000_000)), name="in").map(slowly)
+slow.sink(FileSink("out", value=int), name="out")
+"""
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(UNIT.read_text())
+    return parser
+
+
+def deployment(file: Path) -> dict[str, Any]:
+    (found,) = [each for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "Deployment"]
+    return dict(found["spec"])
+
+
+def container(file: Path) -> dict[str, Any]:
+    (found,) = deployment(file)["template"]["spec"]["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
+def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, job = deployment(file), container(file)
+    pod = spec["template"]["spec"]
+    for variable in job["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    settings = Settings.resolve(cli={"http": job["args"][job["args"].index("--http") + 1]})
+
+    assert pod["terminationGracePeriodSeconds"] > settings.stop_timeout
+    (port,) = job["ports"]
+    assert settings.http_at is not None and settings.http_at[1] == port["containerPort"]
+    probes = {name: job[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
+    assert {probe["path"] for probe in probes.values()} <= PATHS.keys()
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert (probes["liveness"]["path"], probes["startup"]["path"]) == ("/healthz", "/healthz")
+    mounted = {mount["name"] for mount in job["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_one_supervisor_is_never_two_and_of_two_one_stands_by() -> None:
+    job, standby = (ROOT / f"docker/kubernetes/{name}.yaml" for name in ("job", "standby"))
+
+    assert (deployment(job)["replicas"], deployment(job)["strategy"]) == (1, {"type": "Recreate"})
+    assert "--standby" not in container(job)["args"]
+    assert container(job)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert deployment(standby)["replicas"] == 2
+    assert deployment(standby)["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert "--standby" in container(standby)["args"]
+    assert container(standby)["readinessProbe"]["httpGet"]["path"] == "/healthz", "a standby is not ready"
+
+
+def test_the_unit_waits_until_the_job_has_drained_and_starts_again_what_a_start_can_mend() -> None:
+    service = unit()["Service"]
+
+    assert int(service["TimeoutStopSec"]) > Settings.resolve().stop_timeout
+    assert (service["KillMode"], service["Restart"]) == ("mixed", "on-failure")
+    assert int(service["RestartPreventExitStatus"]) == exit_code(UserError())
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """With the program of this environment in place of the one that is installed."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed (Debian, Ubuntu: apt-get install systemd)")
+    file = tmp_path / "kafka-eos@orders.service"
+    file.write_text(UNIT.read_text().replace("/opt/kafka-eos/bin/kafka-eos", shutil.which("true") or "/bin/true"))
+    done = subprocess.run([analyze, "verify", "--man=no", file], capture_output=True, text=True, timeout=120)
+
+    ours = [line for line in done.stderr.splitlines() if "kafka-eos" in line]
+    assert (done.returncode, ours) == (0, []), done.stderr
+
+
+# ---------------------------------------------------------------- how it lives
+
+
+class Host:
+    """Runs one job as a unit or a manifest says; its programs and directories are those of the test."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        (home / "counting.py").write_text(APP)
+
+    @contextmanager
+    def supervisor(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A process group of its own, as for each unit or pod; all of it is gone afterwards."""
+        environment = {
+            **os.environ, "KAFKA_EOS_CHECKPOINT_DIR": str(self.home / "jobs"), "KAFKA_EOS_BATCH_SIZE": "50",
+            "KAFKA_EOS_PARALLELISM": "1", "KAFKA_EOS_CHECKPOINT_INTERVAL": "200ms",
+        }  # fmt: skip
+        with (self.home / "log").open("ab") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-m", "kafka_eos", *command], cwd=self.home, env=environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+    @property
+    def log(self) -> str:
+        return (self.home / "log").read_text(errors="replace")
+
+    def committed(self) -> list[int]:
+        """What readers of the output see."""
+        files = [file for file in (self.home / "out").rglob("*.jsonl") if not file.name.startswith((".", "_"))]
+        return sorted(json.loads(line) for file in files for line in file.read_text().splitlines())
+
+    def goes_on(self, supervisor: subprocess.Popen[bytes]) -> None:
+        """It commits what nobody has committed before."""
+        before = len(self.committed())
+
+        def more() -> bool:
+            assert supervisor.poll() is None, self.log[-4000:]
+            return len(self.committed()) > before
+
+        eventually(more, "it commits more")
+
+    def leads(self) -> int | None:
+        return holder(self.home / "jobs" / "counting" / paths.LOCK)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+@pytest.mark.campaign
+def test_a_service_is_stopped_killed_and_started_again_and_nothing_is_lost_or_doubled(host: Host) -> None:
+    """As systemd does with the unit: SIGTERM to the main process alone, then a start; a kill, then a start."""
+    _, *command = shlex.split(unit()["Service"]["ExecStart"].replace("/etc/kafka-eos/%i.py", "counting.py"))
+    seconds = float(unit()["Service"]["TimeoutStopSec"])
+
+    with host.supervisor(*command) as first:
+        host.goes_on(first)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(seconds) == 0, host.log[-4000:]
+    drained = host.committed()
+    with host.supervisor(*command) as second:
+        host.goes_on(second)
+        second.kill()
+    with host.supervisor(*command) as third:
+        host.goes_on(third)
+        third.send_signal(signal.SIGTERM)
+        assert third.wait(seconds) == 0, host.log[-4000:]
+
+    found = host.committed()
+    assert drained == [*range(len(drained))]
+    assert found == [*range(len(found))] and len(found) > len(drained)
+
+
+def test_pods_hand_a_job_over_when_one_is_told_to_end_or_is_lost(host: Host) -> None:
+    """As Kubernetes does with the manifest of two pods, which here are two processes of a machine."""
+    file = ROOT / "docker/kubernetes/standby.yaml"
+    run, _, *options = container(file)["args"]
+    options = [option.replace("0.0.0.0:9100", "127.0.0.1:0") for option in options]
+    seconds = float(deployment(file)["template"]["spec"]["terminationGracePeriodSeconds"])
+
+    def pod() -> Any:
+        return host.supervisor(run, "counting.py", *options)
+
+    with pod() as first:
+        host.goes_on(first)
+        with pod() as second:
+            eventually(lambda: "stands by for process" in host.log, "the other one stands by")
+            assert host.leads() == first.pid
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(seconds) == 0, host.log[-4000:]
+            eventually(lambda: host.leads() == second.pid, "the other one leads")
+            host.goes_on(second)
+            with pod() as third:
+                eventually(lambda: f"stands by for process {second.pid}" in host.log, "a new one stands by")
+                assert probes(host) == {"/healthz": 200, "/readyz": 503}
+                os.killpg(second.pid, signal.SIGKILL)
+                eventually(lambda: host.leads() == third.pid, "it leads", PATIENCE)
+                host.goes_on(third)
+                eventually(lambda: probes(host) == {"/healthz": 200, "/readyz": 200}, "it is ready")
+                third.send_signal(signal.SIGTERM)
+                assert third.wait(seconds) == 0, host.log[-4000:]
+
+    found = host.committed()
+    assert found == [*range(len(found))]
+
+
+def probes(host: Host) -> dict[str, int]:
+    """What the newest one that has told its address answers."""
+    address = [line for line in host.log.splitlines() if "metrics at http" in line][-1].split("metrics at ")[1]
+    url = address.partition("/metrics")[0]
+    return {path: status(f"{url}{path}") for path in ("/healthz", "/readyz")}
+
+
+def status(url: str) -> int:
+    try:
+        with urlopen(url, timeout=30) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        return refused.code
