@@ -134,12 +134,10 @@ class IcebergTable:
     def files(self) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
-            snapshot, place = table.current_snapshot(), f"{_data(table)}/"
-            if snapshot is None:
-                return frozenset()
-            entries = (
-                entry for manifest in snapshot.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)
-            )
+            place = f"{_data(table)}/"
+            every = (manifest for snapshot in table.snapshots() for manifest in snapshot.manifests(table.io))
+            manifests = {manifest.manifest_path: manifest for manifest in every}.values()
+            entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
             paths = [str(entry.data_file.file_path) for entry in entries]
             return frozenset(path.removeprefix(place) for path in paths if path.startswith(place))
 

@@ -132,18 +132,15 @@ class LakeCommitter:
         return self._end(lambda part: part.job == ctx.job and ctx.owns(part.identity) and part.epoch.term < ctx.term)
 
     def _end(self, whose: Callable[[Part], bool]) -> list[str]:
-        """What a commit has named stays, also where only older versions of the table refer to it."""
+        """Whoever may commit has done it before: what it committed, the table refers to."""
         with mapped(Retryable, f"clean up {self._table.text}"):
             old = self._noted(whose)
-            seen = {life: self._table.look(life) for life in {_life(part) for part in old}}
-            kept = {part for part in old if _is_committed(part, seen[_life(part)])}
-            referred = self._table.files() if len(kept) < len(old) else frozenset()
-            removed = [names.data(part) for part in old if part not in kept and names.data(part) not in referred]
-            for name in removed:
-                self._store.delete(name)
+            referred = self._table.files() if old else frozenset()
             for part in old:
+                if names.data(part) not in referred:
+                    self._store.delete(names.data(part))
                 self._store.delete(names.note(part))
-            return removed
+            return [names.data(part) for part in old if names.data(part) not in referred]
 
     def _noted(self, whose: Callable[[Part], bool]) -> dict[Part, float]:
         parsed = ((names.noted(name), since) for name, since in self._store.notes().items())

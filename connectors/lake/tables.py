@@ -88,4 +88,4 @@ class LakeTable(Protocol):
         """Make durable what is visible: who committed it may have died before it was."""
 
     def files(self) -> frozenset[str]:
-        """Names of data files that the newest version refers to, as far as they are below the store's root."""
+        """Names below the store's root that the newest version refers to; of Iceberg, every version that is kept."""

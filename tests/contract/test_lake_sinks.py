@@ -350,6 +350,24 @@ def test_orphans_go_and_what_a_commit_names_stays(lake: Lake, life: Life) -> Non
     open_.discard()
 
 
+def test_what_a_task_that_died_has_staged_of_an_epoch_that_was_committed_goes_too(lake: Lake, life: Life) -> None:
+    """Another attempt of the task has staged the same rows, and those were committed."""
+    committer = life.recovered(1)
+    died = life.writer(1, 1, subtask=1)
+    died.write(_batch())
+    committables = life.prepared(1, 1, [1])
+    commit(committer, at(1, 1), committables)
+    assert len(data_files(lake)) == 2
+
+    life.recovered(2)
+
+    (committed,) = (names.Promise.read(each.payload).data for each in committables)
+    assert data_files(lake) == {committed}
+    assert notes(lake) == set()
+    assert lake.rows() == [1]
+    died.discard()
+
+
 def test_a_writer_that_finds_its_note_gone_leaves_no_file(lake: Lake, life: Life) -> None:
     life.recovered(1)
     zombie = life.writer(1, 1)
