@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Described, HasCodecs, Json, Ttl
+from kafka_eos.interfaces import Described, Guarantee, HasCodecs, Json, Priced, Ttl
 from kafka_eos.plan import (
     AsOfJoin,
     BroadcastConnect,
@@ -47,6 +47,8 @@ def explain(
     ``notices`` are what sinks, or the engine, had to say; ``has_barriers``: whether it sends them between workers.
     """
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
+    if prices := list(_prices(plan, settings)):
+        sections.append(["prices", *prices])
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
@@ -157,6 +159,21 @@ def _paths(plan: Plan, settings: Settings | None) -> list[str]:
             what = "at-least-once: checkpoint_mode lets rows pass the barriers between workers"
         lines += [f"  {' -> '.join(path.nodes)}", f"    {what}"]
     return lines
+
+
+def _prices(plan: Plan, settings: Settings | None) -> Iterator[str]:
+    """What the guarantee of each path costs at its sink, and what several sinks cost together."""
+    chosen = [node for node in plan.sinks if not node.dead_letters]
+    for node in chosen:
+        if isinstance(node.sink, Priced):
+            yield f"  {node.name}"
+            if node.sink.guarantee is Guarantee.EXACTLY_ONCE:
+                every = "once an epoch" if settings is None else f"each {settings.checkpoint_interval:g} s"
+                yield f"    visible when an epoch is committed ({every}, checkpoint_interval), and not before"
+            yield from (f"    {sentence}" for sentence in node.sink.price())
+    if len([node for node in chosen if isinstance(node.sink, Priced)]) > 1:
+        yield "  all together"
+        yield "    sinks commit an epoch in one phase, not at one moment: until the last has, only some readers see it"
 
 
 def _schemas(plan: Plan) -> Iterator[str]:

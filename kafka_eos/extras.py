@@ -22,6 +22,7 @@ MODULES: Final = {
     "s3": ("boto3", "botocore"),
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
+    "http": ("httpx2",),
     "ui": ("starlette", "uvicorn"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }

@@ -73,6 +73,10 @@ POINTS: tuple[str, ...] = (
     # the commit of a table of a lake: it has looked at the log; the log has it, and its notes are there still
     "lake.commit.before",
     "lake.commit.after",
+    # rows for a receiver: before the first one, after each request, when all are sent and no trace says so
+    "http.before",
+    "http.between",
+    "http.after",
     "receipt.before",
     "receipt.after",
     "retention.recorded",

@@ -48,6 +48,7 @@ from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
 from tests import avro_witness, protobuf_witness
 from tests.chaos.harness import read
+from tests.receiver import receiving
 from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
 
@@ -316,6 +317,27 @@ def test_the_tables_shown_are_written(
         ]
         assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
     assert len(read(bootstrap, totals)) == 4
+
+
+def test_the_requests_shown_are_sent(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+    """The pipeline of docs/http.md as it is, but for the places where it reads, waits and sends."""
+    payments = topic(2)
+    (shown,) = blocks(ROOT / "docs/http.md", "python")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for user, amount in [("ann", 3000), ("bob", 2), ("ann", 4000)]:
+        producer.produce(payments, json.dumps({"user": user, "amount": amount}), key=user)
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    with receiving() as receiver:
+        shown = shown.replace('KafkaSource("payments"', f'KafkaSource("{payments}"')
+        shown = shown.replace("https://example.com/alerts", receiver.url).replace("/data/alerts", str(tmp_path))
+        (tmp_path / "alerts.py").write_text(shown)
+        ref = AppRef(tmp_path / "alerts.py")
+        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    assert receiver.values() == [{"user": "ann", "amount": 3000}, {"user": "ann", "amount": 4000}]
+    assert [*receiver.asked.values()] == [1, 1]
 
 
 @pytest.mark.parametrize("page", ["delta", "iceberg"])

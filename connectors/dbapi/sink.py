@@ -66,6 +66,13 @@ class DbApiSink(Generic[T]):
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        return (
+            "each row is written twice: into a staging table, and from there into the table, in the commit",
+            "the commit holds the locks of its rows while it lasts; a process that is frozen in it keeps them",
+        )
+
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "dbapi",

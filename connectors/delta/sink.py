@@ -45,6 +45,14 @@ class DeltaSink(LakeSink[T]):
         by = _columns(partition_by, value, create)
         super().__init__(DeltaLog(directory), f"delta:{directory}", value, create, by)
 
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        return (
+            "a version of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
+            "compact them with OPTIMIZE",
+            "other writers of the table make a commit of the job try again",
+        )
+
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "delta",

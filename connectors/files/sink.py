@@ -62,6 +62,14 @@ class FileSink:
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        told = "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True tells when all are there"
+        return (
+            "a file at least for each subtask and epoch that has rows: a short interval makes many small ones",
+            f"files of an epoch appear one after the other; {told}",
+        )
+
     def describe(self) -> Mapping[str, Json]:
         lines = isinstance(self.format, JsonLines)
         said: dict[str, Json] = {

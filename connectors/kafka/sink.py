@@ -156,6 +156,16 @@ class KafkaSink(Generic[T]):
     def guarantee(self) -> Guarantee:
         return self._delivery
 
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        if self._delivery is Guarantee.AT_LEAST_ONCE:
+            return ("visible at once: a restart writes again what came after the last checkpoint",)
+        return (
+            "readers need isolation.level=read_committed, and wait at the oldest open transaction of a partition",
+            "an outage of the job that is longer than the transaction timeout ends what is prepared: the job goes back "
+            "one epoch, or stops",
+        )
+
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "kafka",

@@ -76,6 +76,10 @@ class PostgresSink(Generic[T]):
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        return strategies.price(self._asked, bool(self._key))
+
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "postgres",

@@ -75,3 +75,27 @@ def too_few(facts: Facts) -> str:
         f"{facts.free} of the server's max_prepared_transactions = {facts.slots} are free, and {facts.writers} writers "
         f"may have {EACH * facts.writers} prepared"
     )
+
+
+_STAGED: Final = (
+    "each row is written twice: into a staging table, and from there into the table, which takes the commit its time",
+    "system catalogs grow by a table for each writer and epoch, until autovacuum has been there",
+)
+_PREPARED: Final = (
+    "an open transaction as long as an epoch holds back vacuum in the database",
+    "a job that is killed leaves prepared transactions, which lock the table against ALTER TABLE and TRUNCATE until it "
+    "starts again, or until kafka-eos doctor --end",
+)
+
+
+def price(asked: Strategy | None, keyed: bool) -> tuple[str, ...]:
+    """What the strategy costs, for people; of both if only the server's answer decides."""
+    locks = "the commit locks the rows of its keys while it lasts; no lock is held before or after it"
+    if keyed:
+        return (*_STAGED, locks)
+    if asked is Strategy.STAGE:
+        return (*_STAGED, "no lock is held before or after a commit")
+    if asked is Strategy.PREPARE:
+        return _PREPARED
+    staged = (f"where rows are staged: {each}" for each in _STAGED)
+    return (*staged, *(f"where transactions are prepared: {each}" for each in _PREPARED))

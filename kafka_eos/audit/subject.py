@@ -185,7 +185,9 @@ def subject(plan: Plan, ctx: JobContext) -> Subject:
     blind = tuple(node.name for node in plan.sources if not _source(node.source))
     sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
     not_audited = {
-        node.name: f"{type(node.sink).__name__} offers no audit" for node in plan.sinks if sinks[node.name] is None
+        node.name: getattr(node.sink, "not_audited", f"{type(node.sink).__name__} offers no audit")
+        for node in plan.sinks
+        if sinks[node.name] is None
     }
     found = [sink for sink in sinks.values() if sink is not None]
     shared = Counter((sink.bootstrap, sink.topic) for sink in found if isinstance(sink, Topic))

@@ -6,6 +6,8 @@ Rule: a promise that the outside system cannot keep is refused at the start.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 
 class Guarantee(enum.Enum):
@@ -13,3 +15,19 @@ class Guarantee(enum.Enum):
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
+
+
+@runtime_checkable
+class SaysWhy(Protocol):
+    """A sink that is at-least-once by its nature, and says what that means; others were asked for it by name."""
+
+    @property
+    def because(self) -> str: ...
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A sink that says what its promise costs, for whoever chooses it."""
+
+    def price(self) -> Sequence[str]:
+        """Plain sentences for ``explain``, each about one thing: when rows are visible, what is locked, what stays."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Alignment, Guarantee
+from kafka_eos.interfaces import Alignment, Guarantee, SaysWhy
 from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.nodes import (
     AsOfJoin,
@@ -205,7 +205,8 @@ class Graph:
         assert isinstance(source, Source)
         assert isinstance(sink, Sink)
         if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
-            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"sink {sink.name!r} was asked for at-least-once by name")
+            asked = f"sink {sink.name!r} was asked for at-least-once by name"
+            return Path(nodes, Guarantee.AT_LEAST_ONCE, sink.sink.because if isinstance(sink.sink, SaysWhy) else asked)
         if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
             return Path(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
         return Path(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")

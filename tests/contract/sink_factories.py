@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import Avro, Csv, FileSink, Parquet, Roll
+from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
@@ -61,3 +62,7 @@ def delta_sink(table: str) -> DeltaSink[dict[str, Any]]:
 
 def iceberg_sink(properties: dict[str, str]) -> IcebergSink[dict[str, Any]]:
     return IcebergSink("shop.rows", catalog="test", properties=properties)
+
+
+def http_sink(url: str, outbox: str, batch: int = 1) -> HttpSink[dict[str, Any]]:
+    return HttpSink(url, outbox=outbox, value=dict[str, Any], batch=batch)

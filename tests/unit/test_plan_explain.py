@@ -1,6 +1,8 @@
 """``explain`` prints the graph, the guarantee of every path, and where every setting came from."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from kafka_eos import (
     rows,
     tumbling,
 )
+from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.cores import usable_cores
 from kafka_eos.explain import explain
 from kafka_eos.interfaces import DeadLetters, Ttl
@@ -176,3 +180,26 @@ def test_the_schemas_of_each_path_are_shown_with_where_they_come_from() -> None:
         "    out, key: utf-8",
         "    out, value: json of Order, which is in the code",
     ]
+
+
+def test_the_price_of_each_path_is_said_once_a_sink_and_that_of_several_sinks_together(tmp_path: Path) -> None:
+    pipeline = Pipeline("priced", checkpoint_interval=5)
+    orders = pipeline.source(KafkaSource("orders", value=Order, bootstrap_servers="b:1"), name="orders")
+    orders.sink(KafkaSink("copies", value=Order, bootstrap_servers="b:1"), name="copies")
+    orders.sink(PostgresSink("dbname=shop", "orders", value=Order), name="rows")
+    orders.sink(PostgresSink("dbname=shop", "newest", value=Order, key="user"), name="newest")
+    orders.sink(HttpSink("https://example.com", outbox=tmp_path, value=Order), name="service")
+    orders.sink(KafkaSink("early", value=Order, bootstrap_servers="b:1", delivery="at-least-once"), name="early")
+
+    shown = explain(pipeline.plan(), Settings.resolve(code={"checkpoint_interval": 5}))
+
+    prices = shown.partition("\nprices\n")[2].partition("\n\n")[0]
+    of_each = {part.split("\n")[0].strip(): part for part in re.split(r"\n(?=  \S)", prices)}
+    assert [*of_each] == ["copies", "rows", "newest", "service", "early", "all together"]
+    visible = "visible when an epoch is committed (each 5 s, checkpoint_interval), and not before"
+    assert [name for name, said in of_each.items() if visible in said] == ["copies", "rows", "newest"]
+    assert "where transactions are prepared: an open transaction" in of_each["rows"]
+    assert "locks the rows of its keys" in of_each["newest"] and "prepared" not in of_each["newest"]
+    assert "the whole job waits" in of_each["service"] and "visible at once" in of_each["early"]
+    assert "only some readers see it" in of_each["all together"]
+    assert "at-least-once: requests may be repeated, under the same key: effectively once if the receiver" in shown

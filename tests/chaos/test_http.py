@@ -1,0 +1,114 @@
+"""Jobs that send rows to a receiver which honours keys, killed between staging and sending and in the middle of it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos import harness
+from tests.chaos.harness import Job, expected
+from tests.chaos.running import running
+from tests.marks import campaign
+from tests.receiver import Receiver, receiving
+
+SENDING = ("sink.prepare.after", "commit.before", "http.before", "http.between", "http.after", "commit.after")
+AGAIN = ("http.between=kill", "http.between=kill@7", "recovery.probed=kill", "http.after=kill", "receipt.before=kill")
+RECORDS = 150
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture
+def sending(new_job: Callable[..., Job], receiver: Receiver) -> Callable[..., Job]:
+    """``new_job`` that sends to the receiver."""
+
+    def make(**environment: Any) -> Job:
+        job = new_job(RECORDS, app="http.py", TEST_URL=receiver.url, **environment)
+        job.environment["TEST_OUTBOX"] = str(job.directory / "outbox")
+        return job
+
+    return make
+
+
+def check(job: Job, receiver: Receiver) -> None:
+    """The receiver has each total once, in the order of its account, and so has the topic; nothing waits any more."""
+    wanted = expected(harness.read(job.bootstrap, job.input))
+    in_kafka = [json.loads(message.value()) for message in harness.read(job.bootstrap, job.output)]
+    arrived = [(row["account"], row["total"], row["id"]) for row in receiver.values()]
+
+    assert sorted(arrived) == sorted(wanted)
+    assert by_account(arrived) == by_account(wanted)
+    assert sorted((row["account"], row["total"], row["id"]) for row in in_kafka) == sorted(wanted)
+    waiting = [path.name for path in Path(job.environment["TEST_OUTBOX"]).iterdir()]
+    assert [name for name in waiting if not name.startswith((".committed.", ".life."))] == []
+    assert harness.open_transactions(job) == []
+
+
+def by_account(rows: list[tuple[str, int, int]]) -> dict[str, list[int]]:
+    found = defaultdict(list)
+    for account, _, number in rows:
+        found[account].append(number)
+    return found
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("script", "workers", "rows"),
+    [
+        pytest.param([f"{point}=kill" for point in SENDING], 1, 1, id="sending-1"),
+        campaign([f"{point}=kill" for point in SENDING], 3, 5, named="sending-3"),
+        campaign(AGAIN, 1, 1, named="again-1"),
+        campaign(AGAIN, 3, 1, named="again-3"),
+    ],
+)
+def test_a_receiver_that_honours_keys_has_each_row_once_whenever_the_job_dies(
+    sending: Callable[..., Job], receiver: Receiver, script: list[str], workers: int, rows: int
+) -> None:
+    job = sending(KAFKA_EOS_PARALLELISM=workers, TEST_ROWS=rows)
+
+    job.run(";".join(script))
+
+    check(job, receiver)
+    assert max(receiver.asked.values()) > 1, "nothing was sent twice, so nothing is shown"
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+def test_a_receiver_that_is_in_trouble_holds_the_job_and_loses_nothing(
+    sending: Callable[..., Job], receiver: Receiver
+) -> None:
+    receiver.script = lambda key, body: (503, {})
+    job = sending()
+    with running(job) as run:
+        run.until(lambda: "answers 503" in run.log, "wait for the receiver")
+        receiver.script = lambda key, body: None
+        run.until_all_committed()
+        run.drain()
+
+    check(job, receiver)
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+def test_a_row_that_the_receiver_will_never_take_stops_the_job_which_goes_on_when_it_does(
+    sending: Callable[..., Job], receiver: Receiver
+) -> None:
+    receiver.script = lambda key, body: (422, {}) if body["id"] == 40 else None
+    job = sending()
+    with running(job) as run:
+        assert run.ended() == 2, run.log[-3000:]
+        assert "refuses a row: 422" in run.log and "Nothing is lost" in run.log
+    receiver.script = lambda key, body: None
+
+    job.run()
+
+    check(job, receiver)

@@ -1,0 +1,325 @@
+"""What an HttpSink promises, at a real receiver that honours keys. Whole jobs: ``tests/chaos/test_http.py``."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.connectors.http import HttpSink
+from kafka_eos.connectors.http.answers import Meaning, meaning, pause
+from kafka_eos.connectors.http.committer import HttpCommitter
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing import SinkUnderTest, check_sink
+from kafka_eos.testing.sources import ListOrigin
+from tests.marks import campaign
+from tests.receiver import Receiver, receiving
+
+LIFE = JobIdentity("a" * 12)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+@pytest.mark.parametrize("batch", [1, campaign(2)])
+def test_it_keeps_the_contract_of_a_sink(batch: int, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched, receiving() as receiver:
+        patched.syspath_prepend(Path(__file__).parent)
+
+        def fresh() -> SinkUnderTest:
+            receiver.taken, receiver.asked = {}, Counter()
+            where = {"url": receiver.url, "outbox": str(tmp_path / uuid.uuid4().hex), "batch": batch}
+            return SinkUnderTest("sink_factories:http_sink", where, lambda: seen(receiver), take_away=receiver.forget)
+
+        check_sink(fresh)
+
+
+def seen(receiver: Receiver) -> list[Any]:
+    return [value for value in receiver.values() if value is not None]
+
+
+@dataclass
+class Kit:
+    """An outbox, a receiver, and what tests do with both."""
+
+    outbox: Path
+    receiver: Receiver
+
+    def sink(self, **options: Any) -> HttpSink[Any]:
+        return HttpSink(self.receiver.url, outbox=self.outbox, **options)
+
+    @contextmanager
+    def writer(self, sink: HttpSink[Any], first: int = 1) -> Iterator[Any]:
+        sink.check(job())
+        writer = sink.writer(TaskContext(job(), 0, 1, "out", first_epoch=Epoch(first)))
+        try:
+            yield writer
+        finally:
+            writer.discard()
+
+    def prepared(self, sink: HttpSink[Any], *values: Any) -> Committable:
+        with self.writer(sink) as writer:
+            writer.write(batch(*values))
+            (committable,) = writer.seal(epoch(1))()
+            found: Committable = committable
+            return found
+
+    def left(self) -> list[str]:
+        """Names in the outbox, without marks and traces."""
+        kept = (".life.", ".committed.")
+        return sorted(path.name for path in self.outbox.iterdir() if not path.name.startswith(kept))
+
+
+def job(term: int = 1) -> JobContext:
+    return JobContext("orders", Term(term), {}, LIFE)
+
+
+def epoch(number: int) -> EpochId:
+    return EpochId(Epoch(number), Term(1))
+
+
+def permit(number: int = 1) -> CommitPermit:
+    return CommitPermit(epoch(number))
+
+
+def batch(*values: Any, first: int = 0) -> Batch[Any]:
+    return Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, first, list(values)))
+
+
+@pytest.fixture
+def kit(tmp_path: Path, receiver: Receiver) -> Kit:
+    return Kit(tmp_path / "outbox", receiver)
+
+
+@contextmanager
+def committer_of(sink: HttpSink[Any]) -> Iterator[HttpCommitter]:
+    with closing(sink.committer(job())) as committer:
+        yield committer
+
+
+def test_each_value_has_a_key_of_its_own_which_a_later_process_sends_again(kit: Kit) -> None:
+    """The first process dies after two rows; the next one sends all three."""
+    kit.receiver.script = lambda key, body: (503, {}) if body["n"] == 3 else None
+    sink = kit.sink(headers={"Authorization": "Bearer x"})
+    committable = kit.prepared(sink, {"n": 1}, {"n": 2}, {"n": 3})
+    with committer_of(sink) as committer, pytest.raises(Retryable, match="answers 503"):
+        committer.commit_all(permit(), [committable])
+    kit.receiver.script = lambda key, body: None
+
+    with committer_of(kit.sink()) as committer:
+        assert committer.commit_all(permit(), [committable]) == [Outcome.COMMITTED]
+        assert committer.commit_all(permit(), [committable]) == [Outcome.ALREADY]
+
+    assert kit.receiver.values() == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert sorted(kit.receiver.asked.values()) == [2, 2, 2]
+    assert kit.receiver.headers[0]["Authorization"] == "Bearer x"
+    assert kit.receiver.headers[1]["Kafka-Eos-Provenance"] == "1.1/in/list/0/1/0.0"
+    assert kit.left() == []
+
+
+def test_the_same_process_goes_on_where_it_had_to_wait(kit: Kit) -> None:
+    answers = iter([None, (503, {}), None, None])
+    kit.receiver.script = lambda key, body: next(answers)
+    sink = kit.sink()
+    committable = kit.prepared(sink, 1, 2, 3)
+    with committer_of(sink) as committer:
+        with pytest.raises(Retryable):
+            committer.commit_all(permit(), [committable])
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.values() == [1, 2, 3]
+    assert sorted(kit.receiver.asked.values()) == [1, 1, 2]
+
+
+def test_an_answer_that_is_lost_is_asked_for_again_under_the_same_key(kit: Kit) -> None:
+    answers = iter([(-504, {}), None])
+    kit.receiver.script = lambda key, body: next(answers)
+    sink = kit.sink()
+    committable = kit.prepared(sink, "only")
+    with committer_of(sink) as committer:
+        with pytest.raises(Retryable):
+            committer.commit_all(permit(), [committable])
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.values() == ["only"]
+    assert [*kit.receiver.asked.values()] == [2]
+
+
+def test_an_epoch_that_was_given_up_is_sent_before_the_one_that_it_goes_with(kit: Kit) -> None:
+    sink = kit.sink()
+    with kit.writer(sink) as writer:
+        writer.write(batch("old", "older"))
+        (first,) = writer.seal(epoch(1))()
+        writer.write(batch("new", first=2))
+        (second,) = writer.seal(epoch(2))()
+
+    with committer_of(sink) as committer:
+        committer.commit_all(permit(2), [second, first])
+
+    assert kit.receiver.values() == ["old", "older", "new"]
+
+
+def test_a_row_that_is_refused_stops_the_job_and_the_rows_behind_it_wait(kit: Kit) -> None:
+    kit.receiver.script = lambda key, body: (422, {}) if body == "bad" else None
+    sink = kit.sink()
+    committable = kit.prepared(sink, "a", "bad", "b")
+    with committer_of(sink) as committer:
+        with pytest.raises(ConfigError, match=r"refuses a row: 422: \{\}\. It comes from 1\.1/in/list/0/1/0\.0"):
+            committer.commit_all(permit(), [committable])
+        assert kit.receiver.values() == ["a"]
+        kit.receiver.script = lambda key, body: None
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.values() == ["a", "bad", "b"]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_refused_rows_may_be_set_aside_on_disk_up_to_a_number(kit: Kit, size: int) -> None:
+    def script(key: str, body: Any) -> tuple[int, dict[str, str]] | None:
+        rows = [row["value"] for row in body] if isinstance(body, list) else [body]
+        return (400, {}) if any(row.startswith("bad") for row in rows) else None
+
+    kit.receiver.script = script
+    committable = kit.prepared(kit.sink(), "a", "bad 1", "b", "bad 2", "c")
+    with (
+        committer_of(kit.sink(batch=size, set_aside=1)) as committer,
+        pytest.raises(ConfigError, match="refuses a row"),
+    ):
+        committer.commit_all(permit(), [committable])
+    with committer_of(kit.sink(batch=size, set_aside=2)) as committer:
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.values() == ["a", "b", "c"]
+    (file,) = (kit.outbox / "refused").iterdir()
+    aside = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["value"], row["answer"]) for row in aside] == [("bad 1", "400: {}"), ("bad 2", "400: {}")]
+    assert all(kit.receiver.asked[row["key"]] for row in aside)
+
+
+def test_rows_of_one_request_have_their_own_keys_and_are_cut_alike_each_time(kit: Kit) -> None:
+    sink = kit.sink(batch=2)
+    committable = kit.prepared(sink, 1, 2, 3)
+    kit.receiver.script = lambda key, body: (-500, {}) if len(body) == 1 else None
+    with committer_of(sink) as committer, pytest.raises(Retryable):
+        committer.commit_all(permit(), [committable])
+    kit.receiver.script = lambda key, body: None
+    with committer_of(sink) as committer:
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.values() == [1, 2, 3]
+    keys = [headers["Idempotency-Key"] for headers in kit.receiver.headers]
+    assert keys[:2] == keys[2:] and len(set(keys)) == 2
+
+
+def test_a_receiver_that_asks_to_wait_is_left_alone_until_then(kit: Kit) -> None:
+    kit.receiver.script = lambda key, body: (429, {"Retry-After": "3000"})
+    sink = kit.sink()
+    committable = kit.prepared(sink, 1)
+    with committer_of(sink) as committer:
+        with pytest.raises(Retryable, match="answers 429"):
+            committer.commit_all(permit(), [committable])
+        with pytest.raises(Retryable, match="has asked to wait 300 s more"):
+            committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.asked.total() == 1
+
+
+def test_a_login_that_has_expired_is_held_against_no_row(kit: Kit) -> None:
+    kit.receiver.script = lambda key, body: (401, {})
+    sink = kit.sink(set_aside=1000)
+    committable = kit.prepared(sink, 1)
+    with committer_of(sink) as committer, pytest.raises(ConfigError, match="the login or the method is wrong"):
+        committer.commit_all(permit(), [committable])
+
+    assert not (kit.outbox / "refused").exists()
+    assert len(kit.left()) == 1
+
+
+def test_a_receiver_that_is_away_is_waited_for_and_at_the_start_it_ends_it(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        kit = Kit(tmp_path, receiver)
+        committable = kit.prepared(kit.sink(), 1)
+    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="does not answer: ConnectError"):
+        committer.commit_all(permit(), [committable])
+    with pytest.raises(Retryable, match="does not answer"):
+        kit.sink().check(job())
+
+
+def test_a_stretch_of_sending_ends_with_how_far_it_is(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_eos.connectors.http.committer.AT_A_STRETCH", -1.0)
+    sink = kit.sink()
+    committable = kit.prepared(sink, 1, 2)
+    with committer_of(sink) as committer:
+        with pytest.raises(Retryable, match="1 of 2 rows of epoch .* are sent to"):
+            committer.commit_all(permit(), [committable])
+        committer.commit_all(permit(), [committable])
+
+    assert kit.receiver.asked.total() == 2
+
+
+def test_a_receiver_may_say_in_its_own_way_that_it_has_it(kit: Kit) -> None:
+    kit.receiver.script = lambda key, body: (409, {})
+    committable = kit.prepared(kit.sink(), 1)
+    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="answers 409"):
+        committer.commit_all(permit(), [committable])
+
+    with committer_of(kit.sink(arrived=(409,))) as committer:
+        assert committer.commit_all(permit(), [committable]) == [Outcome.COMMITTED]
+
+
+def test_nothing_that_is_secret_is_shown_or_stored(tmp_path: Path) -> None:
+    sink = HttpSink("https://user:hush@example.com/rows?token=hush", outbox=tmp_path, headers={"Authorization": "hush"})
+
+    assert "hush" not in f"{sink!r} {sink.describe()} {sink.scope(job())}"
+    assert "https://example.com/rows" in sink.scope(job())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"url": "example.com"}, "names no receiver: give its address"),
+        ({"url": "ftp://example.com"}, "names no receiver"),
+        ({"method": "GET"}, "sends POST, PUT or PATCH"),
+        ({"batch": 0}, "1 or more, not 0"),
+        ({"set_aside": -1}, "0 or more, not -1"),
+        ({"timeout": 0}, "some, not 0"),
+        ({"outbox": "s3://bucket/x"}, "rows wait in a directory"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_when_the_sink_is_made(given: dict[str, Any], problem: str) -> None:
+    options = {"url": "https://example.com", "outbox": "out", **given}
+
+    with pytest.raises(ConfigError, match=problem):
+        HttpSink(options.pop("url"), **options)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        *((status, Meaning.ARRIVED) for status in (200, 201, 202, 204, 299)),
+        *((status, Meaning.AGAIN) for status in (408, 409, 425, 429, 500, 502, 503, 504, 599)),
+        *((status, Meaning.REFUSED) for status in (400, 413, 422)),
+        *((status, Meaning.WRONG) for status in (100, 301, 308, 401, 403, 404, 405, 410, 415, 600)),
+    ],
+)
+def test_what_an_answer_means(status: int, expected: Meaning) -> None:
+    assert meaning(status) is expected
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("7", 7), ("9999999", 300), ("", 0), ("-3", 0), ("²", 0), ("Wed, 1", 0)])
+def test_a_pause_that_a_receiver_asks_for_has_a_bound(said: str, seconds: float) -> None:
+    assert pause(said) == seconds
