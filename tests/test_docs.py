@@ -319,8 +319,11 @@ def test_the_tables_shown_are_written(
     assert len(read(bootstrap, totals)) == 4
 
 
-def test_the_requests_shown_are_sent(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+def test_the_requests_shown_are_sent(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pipeline of docs/http.md as it is, but for the places where it reads, waits and sends."""
+    monkeypatch.setenv("ALERTS_TOKEN", "hush")
     payments = topic(2)
     (shown,) = blocks(ROOT / "docs/http.md", "python")
     producer = Producer({"bootstrap.servers": bootstrap})

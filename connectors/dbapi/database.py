@@ -15,6 +15,7 @@ from kafka_eos.errors import ConfigError, KafkaEosError
 
 P: Final = "\0"
 """Where a parameter goes, in the statements of this package. No identifier can hold it."""
+_AT_ONCE: Final = 5000
 _STYLES: Final[Mapping[str, Callable[[int], str]]] = {
     "qmark": lambda n: "?",
     "numeric": lambda n: f":{n}",
@@ -34,9 +35,9 @@ class Cursor(Protocol):
 
     def executemany(self, operation: Any, parameters: Any, /) -> Any: ...
 
-    def fetchone(self) -> Any: ...
-
     def fetchall(self) -> Any: ...
+
+    def fetchmany(self, size: int = ..., /) -> Any: ...
 
     def close(self) -> Any: ...
 
@@ -99,6 +100,12 @@ class Session:
         self._execute(statement, values)
         found: list[Sequence[Any]] = self._cursor.fetchall()
         return found
+
+    def each(self, statement: str) -> Iterator[Sequence[Any]]:
+        """Its rows, some at a time."""
+        self._execute(statement, ())
+        while found := self._cursor.fetchmany(_AT_ONCE):
+            yield from found
 
     def run_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """The statement once with each row's values."""

@@ -170,8 +170,8 @@ class DbApiSink(Generic[T]):
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """For the audit: key and value of each row that is there, as ``audit_rows`` tells them."""
         with self._database.mapped(Retryable, f"read {self._target}"), self._database.once() as session:
-            found = session.rows(f"SELECT {self._listed} FROM {self._database.table(self._target.table)} t")
-        yield from map(self._told, found)
+            query = f"SELECT {self._listed} FROM {self._database.table(self._target.table)} t"
+            yield from map(self._told, session.each(query))
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow

@@ -5,6 +5,7 @@ Rule: whatever goes wrong on the way is "no answer"; what an answer means is in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,9 @@ import httpx2  # noqa: E402 - what is missing is said before
 KEY: Final = "Idempotency-Key"
 PROVENANCE: Final = "Kafka-Eos-Provenance"
 _SHOWN: Final = 200
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
+"""RFC 9110, sections 5.1 and 5.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Receiver:
     def __init__(
         self, url: str, method: str, headers: Mapping[str, str], timeout: float, client: Callable[[], Any] | None
     ) -> None:
-        self._url, self._method, self._headers, self._timeout = _address(url), method, dict(headers), timeout
+        self._url, self._method, self._headers, self._timeout = _address(url), method, _fit(headers), timeout
         self._make = client
 
     @property
@@ -76,6 +80,10 @@ class Receiver:
     def _ask(self, method: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         try:
             got = self._client.request(method, self._url, headers=headers, content=body, timeout=self._timeout)
+        except httpx2.LocalProtocolError:  # its words may hold a header's value
+            raise ConfigError(
+                f"a request to {self.name} cannot be sent: HTTP does not allow one of its headers"
+            ) from None
         except (httpx2.TransportError, OSError) as error:
             raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
         return Answer(got.status_code, got.headers.get("Retry-After", ""), " ".join(got.text[:_SHOWN].split()))
@@ -84,6 +92,21 @@ class Receiver:
     def _client(self) -> httpx2.Client:
         made: httpx2.Client = httpx2.Client() if self._make is None else self._make()
         return made
+
+
+def _fit(headers: Mapping[str, str]) -> dict[str, str]:
+    """ConfigError for headers that cannot be sent; it names them, and never shows a value."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"headers: {name!r} cannot name a header")
+        if name.lower() in (KEY.lower(), PROVENANCE.lower()):
+            raise ConfigError(f"headers: {name} is set by the sink")
+        if not _VALUE.fullmatch(value):
+            raise ConfigError(
+                f"headers: {name} has a value that HTTP does not allow: visible ASCII, and no space at its ends. Is "
+                "what it is made of empty?"
+            )
+    return dict(headers)
 
 
 def _address(url: str) -> httpx2.URL:

@@ -26,7 +26,7 @@ from kafka_eos.connectors.files.formats.base import Layout
 from kafka_eos.connectors.files.names import Promise
 from kafka_eos.connectors.http.answers import Meaning, Row, batches, meaning, message, pause, row
 from kafka_eos.connectors.http.client import Answer, Receiver
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.errors import Bug, ConfigError, Retryable
 from kafka_eos.interfaces import CommitPermit, Committable, Outcome, Probe, Standing
 
 AT_A_STRETCH: Final = 10.0
@@ -91,6 +91,8 @@ class HttpCommitter(FileCommitter):
 
     def _finished(self, permit: CommitPermit, committable: Committable, until: float) -> Outcome:
         promise = Promise.read(committable.payload)
+        if permit.epoch < promise.part.epoch:
+            raise Bug(f"a permit for epoch {permit.epoch} cannot send {promise.part.staged}")
         if self.probe(committable).standing is Standing.PREPARED:
             with mapped(Retryable, f"send {promise.part.staged}"):
                 self._send(promise, committable.records, until)

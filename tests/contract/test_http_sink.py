@@ -16,7 +16,7 @@ import pytest
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.http.answers import Meaning, meaning, pause
 from kafka_eos.connectors.http.committer import HttpCommitter
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.errors import Bug, ConfigError, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, TaskContext
 from kafka_eos.records import Batch
@@ -172,6 +172,17 @@ def test_an_epoch_that_was_given_up_is_sent_before_the_one_that_it_goes_with(kit
     assert kit.receiver.values() == ["old", "older", "new"]
 
 
+def test_a_permit_for_an_earlier_epoch_sends_nothing(kit: Kit) -> None:
+    sink = kit.sink()
+    with kit.writer(sink, first=5) as writer:
+        writer.write(batch(1))
+        (committable,) = writer.seal(epoch(5))()
+    with committer_of(sink) as committer, pytest.raises(Bug):
+        committer.commit_all(permit(4), [committable])
+
+    assert not kit.receiver.asked
+
+
 def test_a_row_that_is_refused_stops_the_job_and_the_rows_behind_it_wait(kit: Kit) -> None:
     kit.receiver.script = lambda key, body: (422, {}) if body == "bad" else None
     sink = kit.sink()
@@ -292,6 +303,11 @@ def test_nothing_that_is_secret_is_shown_or_stored(tmp_path: Path) -> None:
     [
         ({"url": "example.com"}, "names no receiver: give its address"),
         ({"url": "ftp://example.com"}, "names no receiver"),
+        ({"headers": {"Authorization": "Bearer "}}, "Authorization has a value that HTTP does not allow"),
+        ({"headers": {"X": "a\nb"}}, "no space at its ends"),
+        ({"headers": {"X": ""}}, "Is what it is made of empty"),
+        ({"headers": {"a b": "x"}}, "cannot name a header"),
+        ({"headers": {"idempotency-key": "x"}}, "is set by the sink"),
         ({"method": "GET"}, "sends POST, PUT or PATCH"),
         ({"batch": 0}, "1 or more, not 0"),
         ({"set_aside": -1}, "0 or more, not -1"),
