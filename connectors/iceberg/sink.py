@@ -5,7 +5,7 @@ Rule: pyiceberg is imported when a sink is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -51,6 +51,14 @@ class IcebergSink(LakeSink[T]):
 
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
         super().__init__(IcebergTable(catalog, table, properties), scope, value, create)
+
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        return (
+            "a snapshot of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
+            "rewrite data files and expire snapshots",
+            "other writers of the table make a commit of the job try again",
+        )
 
     def describe(self) -> Mapping[str, Json]:
         return {
