@@ -81,7 +81,7 @@ class Refusal:
 class Tally:
     """Counts by source: records that were read, good or bad, and dead letters by the operator that refused them.
 
-    And late rows, by the operator that waits for event time.
+    And late rows, by the operator that waits for event time, and by source what its own filter leaves out.
     """
 
     read: dict[str, int] = field(default_factory=dict)
@@ -89,6 +89,11 @@ class Tally:
     first: dict[str, list[Refusal]] = field(default_factory=dict)
     """The first few dead letters of each source."""
     late: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    """None of them is among those that were read."""
+
+    def leaves_out(self, source: str, records: int) -> None:
+        self.left_out[source] = self.left_out.get(source, 0) + records
 
     def finds_late(self, operator: str, rows: int) -> None:
         self.late[operator] = self.late.get(operator, 0) + rows
@@ -124,6 +129,7 @@ class Tally:
             {source: _summed(self.refused.get(source, {}), other.refused.get(source, {}), sign) for source in sources},
             first,
             _summed(self.late, other.late, sign),
+            _summed(self.left_out, other.left_out, sign),
         )
 
 
@@ -154,6 +160,22 @@ class Origin(Protocol):
 
     def raw(self, row: int) -> RawRecord:
         """The undecoded record of a row, for error messages and dead letters."""
+
+
+class RawOrigin:
+    """An origin made of raw records that are at hand, all of one topic; at least one."""
+
+    def __init__(self, source: str, raws: Sequence[RawRecord]) -> None:
+        self.source, self._raws = source, raws
+        self.topic = raws[0].topic
+        self.partitions: Sequence[int] = [raw.partition for raw in raws]
+        self.offsets: Sequence[int] = [raw.offset for raw in raws]
+
+    def timestamps(self) -> Sequence[int]:
+        return [raw.timestamp for raw in self._raws]
+
+    def raw(self, row: int) -> RawRecord:
+        return self._raws[row]
 
 
 BEGINNING: Final = -(2**63)

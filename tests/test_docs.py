@@ -45,7 +45,7 @@ from kafka_eos.metrics.catalogue import METRICS
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
 from kafka_eos.settings import Settings
-from kafka_eos.testing import SINK_CHECKS, Timed, Wait, run_local
+from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
 from tests import avro_witness, protobuf_witness
 from tests.chaos.harness import read
 from tests.receiver import receiving
@@ -203,6 +203,12 @@ def test_every_check_of_the_sink_contract_is_listed() -> None:
     assert listed == list(SINK_CHECKS)
 
 
+def test_every_check_of_the_source_contract_is_listed() -> None:
+    listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-source.md").read_text(), "check")]
+
+    assert listed == list(SOURCE_CHECKS)
+
+
 def test_failpoints_that_pages_name_exist() -> None:
     families = {point.split(".")[0] for point in POINTS}
     pattern = re.compile(rf"`((?:{'|'.join(families)})\.[a-z.]+)(?:=|@|`)")
@@ -239,9 +245,10 @@ def test_the_pipeline_shown_is_the_example(page: Path) -> None:
     assert _code(shown) == _code(example)
 
 
-def test_the_sink_shown_is_the_example() -> None:
-    example = (ROOT / "docs/examples/sqlite_sink.py").read_text(encoding="utf-8")
-    shown = next(block for block in blocks(ROOT / "docs/writing-a-sink.md", "python") if "class Sqlite" in block)
+@pytest.mark.parametrize("what", ["sink", "source"])
+def test_the_connector_shown_is_the_example(what: str) -> None:
+    example = (ROOT / f"docs/examples/sqlite_{what}.py").read_text(encoding="utf-8")
+    shown = next(block for block in blocks(ROOT / f"docs/writing-a-{what}.md", "python") if "class Sqlite" in block)
 
     assert _code(shown) == _code(example)
 
@@ -276,6 +283,7 @@ def _shown_output(page: Path, first: str) -> set[str]:
     [
         ("docs/writing-a-sink.md", "def test_my_sink", ""),
         ("docs/writing-a-sink.md", "def test_sqlite_sink", ""),
+        ("docs/writing-a-source.md", "def test_sqlite_source", ""),
         ("docs/getting-started.md", "def test_only_paid", "docs/examples/orders.py"),
     ],
 )

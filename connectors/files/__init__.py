@@ -1,4 +1,4 @@
-"""Files in a directory: ``FileSink``, as JSON lines, CSV, Avro or Parquet.
+"""Files in a directory: ``FileSink``, as JSON lines, CSV, Avro or Parquet, and ``FileSource``, which reads them.
 
 Rule: ``names`` is the only module that forms or takes apart a file's name, ``standings`` the only one that decides
 what the names in a directory mean, ``disk`` the only one that calls the operating system on behalf of a commit.
@@ -10,6 +10,7 @@ from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.connectors.files.formats import Avro, Csv, JsonLines, Parquet
 from kafka_eos.connectors.files.open_files import Roll
 from kafka_eos.connectors.files.sink import FileSink
+from kafka_eos.connectors.files.source import FileSource
 from kafka_eos.connectors.files.writer import FileWriter
 
-__all__ = ["FileSink", "Roll", "JsonLines", "Csv", "Avro", "Parquet", "FileCommitter", "FileWriter"]
+__all__ = ["FileSink", "FileSource", "Roll", "JsonLines", "Csv", "Avro", "Parquet", "FileCommitter", "FileWriter"]

@@ -6,7 +6,8 @@ handed to ``refuse``, never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kafka_eos.calls import each
@@ -15,6 +16,8 @@ from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
+HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]
+"""Is a record with these headers one of the source's? Of several with one name, the last one is given."""
 Columns: TypeAlias = Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]
 """The column of what is to be decoded, and what decodes one of it."""
 
@@ -101,11 +104,37 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
     return lambda messages: (messages, decode)
 
 
-def decoded(source: str, topic: str, messages: Sequence[Message], columns: Columns, refuse: Reject) -> Batch[Any]:
-    """The batch of all records but those that ``refuse`` took. Raises what that raises."""
-    origin = KafkaOrigin(source, topic, messages)
-    raws, decode = columns(messages)
-    values, refused = each(decode, raws, refuse=lambda row, error: refuse(origin.raw(row), error))
-    bad = frozenset(refused)
-    rows = [row for row in range(len(messages)) if row not in bad] if bad else range(len(messages))
-    return Batch(values, rows, origin)
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What makes values of the records of a source. ``columns`` gives it by topic.
+
+    ``keeps`` tells by the headers of a record whether it is one of the source's: the others are left out, undecoded.
+    """
+
+    columns: Callable[[str], Columns]
+    keeps: HeaderFilter | None = None
+
+    def batch(self, source: str, topic: str, messages: Sequence[Message], refuse: Reject) -> tuple[Batch[Any], int]:
+        """The batch of all records but those that ``refuse`` took, and how many were left out.
+
+        Raises what ``refuse`` raises.
+        """
+        origin = KafkaOrigin(source, topic, messages)
+        rows, left_out = self._kept(origin, messages, refuse)
+        some = messages if len(rows) == len(messages) else [messages[row] for row in rows]
+        raws, decode = self.columns(topic)(some)
+        values, refused = each(decode, raws, refuse=lambda row, error: refuse(origin.raw(rows[row]), error))
+        bad = frozenset(refused)
+        return Batch(values, [row for at, row in enumerate(rows) if at not in bad] if bad else rows, origin), left_out
+
+    def _kept(self, origin: KafkaOrigin, messages: Sequence[Message], refuse: Reject) -> tuple[Sequence[int], int]:
+        """The rows that are the source's, and how many are not. What the function refuses is neither."""
+        keeps = self.keeps
+        if keeps is None:
+            return range(len(messages)), 0
+        headers = [dict(_headers(message)) for message in messages]
+        verdicts, refused = each(keeps, headers, refuse=lambda row, error: refuse(origin.raw(row), error))
+        bad = frozenset(refused)
+        judged = [row for row in range(len(messages)) if row not in bad]
+        rows = [row for row, keep in zip(judged, verdicts, strict=True) if keep]
+        return (rows, len(judged) - len(rows)) if len(rows) < len(messages) else (range(len(messages)), 0)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_eos.errors import Bug, ConfigError, InputLost
+from kafka_eos.errors import Bug, InputLost
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Json, Position, Positions
 
+_UNTIL = "until"
 _GO_ON = (
     "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
     "(docs/operations.md, input that is gone)."
@@ -26,9 +27,29 @@ def partition_of(split: SplitId) -> int:
     return int(split.rpartition("/")[2])
 
 
+def topic_of(split: SplitId) -> str:
+    return split.rpartition("/")[0]
+
+
 def position(offset: int, topic_id: str) -> Position:
     """Where a split is read first. ``begin`` stays in every later position of it, so that the audit knows it."""
     return {"offset": offset, "topic_id": topic_id, "begin": offset}
+
+
+def ending(at: Position, until: int) -> Position:
+    """The position of a split that is read up to the offset ``until``, or not at all if it begins behind that."""
+    return {**at, _UNTIL: max(until, offset_of(at))}
+
+
+def endless(positions: Positions) -> dict[SplitId, Position]:
+    """These positions, of a source that has no end any more."""
+    return {split: {part: of for part, of in at.items() if part != _UNTIL} for split, at in positions.items()}
+
+
+def until_of(at: Mapping[str, Json]) -> int | None:
+    """Where a split ends for good; None if it does not."""
+    found = at.get(_UNTIL)
+    return found if isinstance(found, int) else None
 
 
 def moved(at: Position, offset: int) -> Position:
@@ -48,21 +69,13 @@ def positions(topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[Spl
     return {split_id(topic, partition): position(offset, topic_id) for partition, offset in offsets.items()}
 
 
-def check_splits(topic: str, known: Positions) -> None:
-    """ConfigError if stored positions belong to another topic: the source was given a new one."""
-    foreign = sorted(split for split in known if split.rpartition("/")[0] != topic)
-    if foreign:
-        raise ConfigError(
-            f"the checkpoint holds positions of {', '.join(foreign)}, but the source now reads {topic!r}. "
-            "Give the source a new name, or start the job anew."
-        )
-
-
 def continued(
     topic: str, topic_id: str, known: Positions, low: Mapping[int, int], high: Mapping[int, int]
 ) -> Positions:
-    """Where to go on, in all partitions that there are; ``low`` and ``high`` are the ends of the log, by partition."""
-    check_splits(topic, known)
+    """Where to go on, in all partitions that there are; ``low`` and ``high`` are the ends of the log, by partition.
+
+    ``known``: positions of this topic alone.
+    """
     for split, at in known.items():
         _verify(split, at, topic_id, low, high)
     new = {split: at for split, at in positions(topic, topic_id, low).items() if split not in known}
@@ -75,7 +88,7 @@ def _verify(
     offset, partition, told = offset_of(at), partition_of(split), at.get("topic_id")
     if told != topic_id:
         raise InputLost(
-            f"topic {split.rpartition('/')[0]} was deleted and created again since the checkpoint (topic id {told}, "
+            f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {told}, "
             f"now {topic_id}): offset {offset} of {split} means another record now. {_GO_ON}"
         )
     if partition not in low:

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.connectors.kafka.decoding import Columns, Reject, decoded
+from kafka_eos.connectors.kafka.decoding import Decoding, Reject
 from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, RawRecord, Record
 
 
-def replay(source: str, raws: Sequence[RawRecord], columns: Columns, reject: Reject) -> Batch[Any]:
-    """The batch that a reader with these ``columns`` makes of ``raws``; rows that ``reject`` took are left out."""
-    return decoded(source, raws[0].topic, list(map(_message, raws)), columns, reject)
+def replay(source: str, raws: Sequence[RawRecord], decoding: Decoding, reject: Reject) -> Batch[Any]:
+    """The batch that a reader makes of ``raws``, which are of one topic; rows that ``reject`` took are left out."""
+    batch, _ = decoding.batch(source, raws[0].topic, list(map(_message, raws)), reject)
+    return batch
 
 
 def unread(

@@ -36,6 +36,7 @@ from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.sizes import Target
 from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
+from kafka_eos.connectors.kafka.topics import topic_name
 from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.errors import ConfigError
@@ -340,13 +341,6 @@ def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict
         if config[key] > timeout_ms:
             raise ConfigError(f"config[{key!r}]={config[key]} exceeds the transaction timeout of {timeout_ms} ms.")
     return config
-
-
-def topic_name(topic: str) -> str:
-    """ConfigError unless it is a legal Kafka topic name."""
-    if not topic or len(topic) > 249 or topic in (".", "..") or not all(c.isalnum() or c in "._-" for c in topic):
-        raise ConfigError(f"{topic!r} is not a Kafka topic name: use 1 to 249 letters, digits, '.', '_' or '-'.")
-    return topic
 
 
 def _guarantee(delivery: Guarantee | str) -> Guarantee:

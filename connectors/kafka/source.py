@@ -10,24 +10,34 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, Unpack, overload
 
 from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
 from kafka_eos.connectors.kafka.credentials import texts
-from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
+from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter, record_decoder, value_decoder
+from kafka_eos.connectors.kafka.ends import End, Until
 from kafka_eos.connectors.kafka.formats import described, expect_readable, parts
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
-from kafka_eos.connectors.kafka.positions import check_splits, continued, offset_of, partition_of, positions
+from kafka_eos.connectors.kafka.positions import (
+    continued,
+    endless,
+    moved,
+    offset_of,
+    partition_of,
+    positions,
+    topic_of,
+    until_of,
+)
 from kafka_eos.connectors.kafka.reader import KafkaReader
 from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.sink import topic_name
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
+from kafka_eos.connectors.kafka.topics import Subscription, Topics
 from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
     Answer,
     Codec,
@@ -36,6 +46,7 @@ from kafka_eos.interfaces import (
     Json,
     Life,
     Part,
+    Position,
     Positions,
     Reader,
     TaskContext,
@@ -67,12 +78,31 @@ _READ_ALWAYS: Mapping[str, Any] = {
 }
 
 
-class KafkaSource(Generic[T]):
-    """Reads ``topic`` as a stream of ``T``; union several sources to read several topics.
+class ReadOptions(TypedDict, total=False):
+    """What ``KafkaSource`` and ``KafkaSource.records`` take besides the types."""
 
+    start: Start
+    until: Until | None
+    header_filter: HeaderFilter | None
+    exclude: Collection[str]
+    bootstrap_servers: str | None
+    group_id: str | None
+    config: Mapping[str, Any] | None
+
+
+class KafkaSource(Generic[T]):
+    """Reads a topic, several, or all that match a pattern, as a stream of ``T``.
+
+    ``topics``    a topic's name, a list of names, or ``re.compile(...)``, which the whole name must match. Topics that
+                  match and are made later are read from their beginning
     ``value``     the type of the values, a codec for them, or a format as ``avro`` makes; default raw bytes
     ``start``     where the job's very first start begins: "earliest", "latest", or a datetime (the first record
                   at or after it; without a timezone it is local time). Later the checkpoint decides.
+    ``until``     where the source ends for good: "latest", what is there at the first start; a datetime that is over;
+                  or offsets, by partition of the one topic, or by "topic/partition". Default: never
+    ``header_filter``  a function of a record's headers, a dict; records for which it is false are left out, and
+                  counted, before they are decoded
+    ``exclude``   topics that match the pattern and are not read, also if the job has read them
     ``bootstrap_servers``  host:port list; default: the job's setting
     ``group_id``  consumer group that receives offsets for lag tools; default: the job's name
     ``config``    librdkafka settings (secrets are masked in all output)
@@ -80,139 +110,120 @@ class KafkaSource(Generic[T]):
 
     @overload
     def __init__(
-        self: KafkaSource[bytes],
-        topic: str,
-        *,
-        value: None = None,
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        self: KafkaSource[bytes], topics: Topics, *, value: None = None, **options: Unpack[ReadOptions]
     ) -> None: ...
 
     @overload
     def __init__(
-        self,
-        topic: str,
-        *,
-        value: type[T] | Codec[T] | TopicFormat[T],
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        self, topics: Topics, *, value: type[T] | Codec[T] | TopicFormat[T], **options: Unpack[ReadOptions]
     ) -> None: ...
 
     def __init__(
         self,
-        topic: str,
+        topics: Topics,
         *,
         value: type[T] | Codec[T] | TopicFormat[T] | None = None,
         start: Start = "earliest",
+        until: Until | None = None,
+        header_filter: HeaderFilter | None = None,
+        exclude: Collection[str] = (),
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.topic = topic_name(topic)
+        self._topics = Subscription.of(topics, exclude)
+        self.topic = self._topics.text
+        """What is read, for people."""
         if not isinstance(start, datetime) and start not in ("earliest", "latest"):
             raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
-        self._start, self._servers, self._group = start, bootstrap_servers, group_id
-        self._config = checked(config)
-        codec: Any = topic_codec(value, topic, "value")
+        if header_filter is not None and not callable(header_filter):
+            raise ConfigError(f"header_filter= is a function of the headers of a record, not {header_filter!r}")
+        self._start, self._end = start, None if until is None else End.of(until, self._topics)
+        self._servers, self._group, self._config = bootstrap_servers, group_id, checked(config)
+        self._filter = header_filter
+        codec = self._codec_of(value, "value")
         self._codecs: tuple[Codec[Any] | None, Codec[Any]] = None, codec
         self.value_type: Any = getattr(codec, "type", None)
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
-        self._columns: Callable[..., Any] = value_decoder(codec)
+        self._decoding = Decoding(lambda topic: value_decoder(codec), header_filter)
         self._admin: AdminClient | None = None
         self._admin_secrets: Mapping[str, str] = {}
         self._showing: KafkaRequests | None = None
 
+    def _codec_of(self, tp: Any, part: Part) -> Codec[Any]:
+        """Of the keys or values of all topics. ConfigError if it depends on one that nobody has named."""
+        if self._topics.several and isinstance(tp, TopicFormat) and not isinstance(tp, type):
+            raise ConfigError(
+                f"{part}={tp!r} looks its schema up by the name of its topic: give each topic a KafkaSource of its "
+                "own, and union them"
+            )
+        return topic_codec(tp, self.topic, part)
+
     @overload
     @classmethod
     def records(
-        cls,
-        topic: str,
-        *,
-        key: None = None,
-        value: None = None,
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        cls, topics: Topics, *, key: None = None, value: None = None, **options: Unpack[ReadOptions]
     ) -> KafkaSource[Record[bytes, bytes]]: ...
 
     @overload
     @classmethod
     def records(
         cls,
-        topic: str,
+        topics: Topics,
         *,
         key: type[K] | Codec[K] | TopicFormat[K],
         value: None = None,
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        **options: Unpack[ReadOptions],
     ) -> KafkaSource[Record[K, bytes]]: ...
 
     @overload
     @classmethod
     def records(
         cls,
-        topic: str,
+        topics: Topics,
         *,
         key: None = None,
         value: type[V] | Codec[V] | TopicFormat[V],
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        **options: Unpack[ReadOptions],
     ) -> KafkaSource[Record[bytes, V]]: ...
 
     @overload
     @classmethod
     def records(
         cls,
-        topic: str,
+        topics: Topics,
         *,
         key: type[K] | Codec[K] | TopicFormat[K],
         value: type[V] | Codec[V] | TopicFormat[V],
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        **options: Unpack[ReadOptions],
     ) -> KafkaSource[Record[K, V]]: ...
 
     @classmethod
     def records(
-        cls,
-        topic: str,
-        *,
-        key: Any = None,
-        value: Any = None,
-        start: Start = "earliest",
-        bootstrap_servers: str | None = None,
-        group_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
+        cls, topics: Topics, *, key: Any = None, value: Any = None, **options: Unpack[ReadOptions]
     ) -> KafkaSource[Record[Any, Any]]:
         """Whole records, with key, headers and timestamp; tombstones have value None.
 
         ``key`` and ``value`` are types, codecs or formats; default raw bytes. The rest is as in the constructor.
         """
-        keys, values = topic_codec(key, topic, "key"), topic_codec(value, topic, "value")
-        source: KafkaSource[Record[Any, Any]] = KafkaSource(
-            topic, value=values, start=start, bootstrap_servers=bootstrap_servers, group_id=group_id, config=config
-        )
+        source: KafkaSource[Record[Any, Any]] = KafkaSource(topics, value=value, **options)
+        keys, values = source._codec_of(key, "key"), source._codecs[1]
         types = getattr(keys, "type", None), getattr(values, "type", None)
         whole: Any = Record
         source.value_type = None if None in types else whole[types]
         source._codecs = keys, values
-        source._columns = record_decoder(keys, values)
+        source._decoding = Decoding(lambda topic: record_decoder(keys, values), source._filter)
         return source
 
     @property
     def skips(self) -> bool:
         """Does a job's first start leave out records that are there? A table must not."""
         return self._start != "earliest"
+
+    @property
+    def several(self) -> bool:
+        """May it read several topics? A table must not."""
+        return self._topics.several
 
     @property
     def guarantee(self) -> Guarantee:
@@ -224,15 +235,20 @@ class KafkaSource(Generic[T]):
         return {"bootstrap_servers": self._servers, "config": self._config}
 
     def describe(self) -> Mapping[str, Json]:
-        return {
+        said: dict[str, Json] = {
             "connector": "kafka",
-            "topic": self.topic,
+            **self._topics.describe(),
             "bootstrap_servers": self._servers,
             "start": str(self._start),
             "group_id": self._group,
             **described(*self._codecs),
             "config": {**masked(self._config)},
         }
+        if self._end is not None:
+            said["until"] = self._end.text
+        if self._filter is not None:
+            said["header_filter"] = True
+        return said
 
     def __repr__(self) -> str:
         where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
@@ -259,74 +275,133 @@ class KafkaSource(Generic[T]):
     def discover_all(
         self, ctx: JobContext, asked: Sequence[tuple[KafkaSource[Any], Positions | None]]
     ) -> Sequence[Answer]:
-        with self._survey(ctx, {source.topic for source, _ in asked}) as survey:
-            survey.look((source.topic, rule) for source, known in asked for rule in source._rules(known))
+        with self._survey(ctx, asked) as survey:
+            survey.look(
+                (topic, rule)
+                for source, known in asked
+                for topic in source._topics.chosen(survey.there)
+                for rule in source._rules(known)
+            )
             return [_answer(partial(source._discovered, survey, known)) for source, known in asked]
 
     def _rules(self, known: Positions | None) -> Sequence[Rule]:
-        return [Rule(self._start)] if known is None else [LOG_START, LOG_END]
+        """What is asked of each topic."""
+        if known is not None:
+            return [LOG_START, LOG_END]
+        return [Rule(self._start), *([] if self._end is None else self._end.rules)]
 
     def _discovered(self, survey: Survey, known: Positions | None) -> Positions:
-        topic_id = survey.facts(self.topic).topic_id
-        if known is None:
-            return positions(self.topic, topic_id, survey.offsets(self.topic, Rule(self._start)))
-        lowest, highest = survey.offsets(self.topic, LOG_START), survey.offsets(self.topic, LOG_END)
-        return continued(self.topic, topic_id, known, lowest, highest)
+        found = self._began(survey) if known is None else self._goes_on(survey, known)
+        if self._end is None:
+            return endless(found)
+        # What is found when the end has been looked up came behind it.
+        there = {split: at for split, at in found.items() if split in known} if self._has_ended(known) else found
+        return self._end.set(there, survey)
+
+    def _has_ended(self, known: Positions | None) -> TypeGuard[Positions]:
+        """Has the end of all that is read been looked up before?"""
+        read = [at for split, at in (known or {}).items() if not self._topics.is_let_go(topic_of(split))]
+        return bool(read) and all(until_of(at) is not None for at in read)
+
+    def _began(self, survey: Survey) -> dict[SplitId, Position]:
+        topics = self._topics.chosen(survey.there)
+        if not topics:
+            raise self._topics.nothing_matches()
+        found: dict[SplitId, Position] = {}
+        for topic in topics:
+            topic_id = survey.facts(topic).topic_id
+            found |= positions(topic, topic_id, survey.offsets(topic, Rule(self._start)))
+        return found
+
+    def _goes_on(self, survey: Survey, known: Positions) -> dict[SplitId, Position]:
+        self._topics.check(known)
+        by_topic: dict[str, dict[SplitId, Position]] = {topic: {} for topic in self._topics.chosen(survey.there)}
+        for split, at in known.items():
+            by_topic.setdefault(topic_of(split), {})[split] = at
+        found: dict[SplitId, Position] = {}
+        for topic, splits in by_topic.items():
+            if self._topics.is_let_go(topic):
+                found |= splits
+                continue
+            if splits and topic not in survey.there:
+                raise self._topics.gone(topic)
+            low, high = survey.offsets(topic, LOG_START), survey.offsets(topic, LOG_END)
+            found |= continued(topic, survey.facts(topic).topic_id, splits, low, high)
+        return found
+
+    def bounds(self, positions: Positions) -> Positions | None:
+        """See ``interfaces.Bounded``."""
+        if self._end is None:
+            return None
+        ends = {split: until_of(at) for split, at in positions.items() if not self._topics.is_let_go(topic_of(split))}
+        return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
 
     def ends(self, ctx: JobContext) -> Positions:
         """Up to the last record that a read_committed reader can see now."""
         return _told(self.ends_all(ctx, [self]))
 
     def ends_all(self, ctx: JobContext, asked: Sequence[KafkaSource[Any]]) -> Sequence[Answer]:
-        with self._survey(ctx, {source.topic for source in asked}) as survey:
-            survey.look((source.topic, END) for source in asked)
+        with self._survey(ctx, [(source, None) for source in asked]) as survey:
+            survey.look((topic, END) for source in asked for topic in source._topics.chosen(survey.there))
             return [_answer(partial(source._ends, survey)) for source in asked]
 
     def _ends(self, survey: Survey) -> Positions:
-        return positions(self.topic, survey.facts(self.topic).topic_id, survey.offsets(self.topic, END))
+        found: dict[SplitId, Position] = {}
+        for topic in self._topics.chosen(survey.there):
+            found |= positions(topic, survey.facts(topic).topic_id, survey.offsets(topic, END))
+        return found
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]:
-        check_splits(self.topic, positions)
+        self._topics.check(positions)
         where = self._cluster(ctx.job)
         group = self._group or ctx.job.job
         defaults = {**_READ, **SPOKEN, **read_ahead(share_of(ctx.job))}
         config = partial(where.client, defaults, {**_READ_ALWAYS, "group.id": group})
         reject = partial(ctx.services.reject_record, ctx.operator)
-        return KafkaReader(config, ctx.operator, self.topic, positions, self._columns, reject)
+        left_out = partial(ctx.services.left_out, ctx.operator)
+        let_go = self._topics.is_let_go
+        return KafkaReader(config, ctx.operator, self.topic, positions, self._decoding, reject, left_out, let_go)
 
-    def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
-        """For the audit: topic, bootstrap servers and librdkafka settings."""
+    def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[tuple[str, str, Mapping[str, Any]]]:
+        """For the audit: topic, bootstrap servers and librdkafka settings of each topic that was ``read``."""
         where = self._cluster(ctx)
-        return self.topic, where.bootstrap, where.config
+        topics = dict.fromkeys((*self._topics.names, *sorted({topic_of(split) for split in read})))
+        return [(topic, where.bootstrap, where.config) for topic in topics]
 
     def decode(
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
     ) -> Batch[T]:
         """For the audit: what the reader makes of ``raws``; rows that ``reject`` took are left out."""
-        return replay(source_name, raws, self._columns, reject)
+        return replay(source_name, raws, self._decoding, reject)
 
     def raw(self, value: T, offset: int, timestamp: int) -> RawRecord:
         """For tests: the record of which the reader makes ``value``. Raises what its codec raises."""
-        return unread(self.topic, offset, timestamp, value, *self._codecs)
+        return unread(self._topics.text, offset, timestamp, value, *self._codecs)
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Show the group's progress to lag tools; the metadata names who wrote it, and the epoch."""
         note = names.offset_metadata(ctx, epoch)
-        offsets = {partition_of(split): offset_of(at) for split, at in positions.items()}
-        if offsets:
+        by_topic: dict[str, dict[int, int]] = {}
+        for split, at in positions.items():
+            if not self._topics.is_let_go(topic_of(split)):
+                by_topic.setdefault(topic_of(split), {})[partition_of(split)] = offset_of(at)
+        for topic, offsets in by_topic.items():
             if self._showing is None:
                 self._showing = KafkaRequests(self._cluster(ctx), _SHOWN_WITHIN)
-            self._showing.commit_offsets(self._group or ctx.job, self.topic, offsets, note)
+            self._showing.commit_offsets(self._group or ctx.job, topic, offsets, note)
 
     def lives(self, ctx: JobContext) -> Sequence[Life]:
         """By the group's offsets; those of a group that others use too count only if this package wrote them."""
         # By a request of our own: the client was seen to crash on the answer of a cluster without groups.
         group, where = self._group or ctx.job, self._cluster(ctx)
         with KafkaRequests(where) as rpc:
-            facts = rpc.topic(self.topic)
-            if facts is None:
-                return ()  # nobody has read it; the search for partitions names all topics that are missing
-            metadata = rpc.committed(group, self.topic, range(facts.partitions)).values()
+            listed = rpc.topic_names() if self._topics.pattern is not None else ()
+            metadata = [
+                each
+                for topic, facts in rpc.topics(self._topics.chosen(listed)).items()
+                if facts is not None  # nobody has read it; the search for partitions names all that are missing
+                for each in rpc.committed(group, topic, range(facts.partitions)).values()
+            ]
         told = [names.Committed.parse(each) for each in metadata]
         return lives_of_group(ctx.job, group, [by for by in told if by is not None])
 
@@ -341,13 +416,26 @@ class KafkaSource(Generic[T]):
         return self._admin
 
     @contextmanager
-    def _survey(self, ctx: JobContext, topics: Collection[str]) -> Iterator[Survey]:
-        """A look at the cluster; what nobody could tell is asked by a new client the next time.
+    def _survey(self, ctx: JobContext, asked: Sequence[tuple[KafkaSource[Any], Positions | None]]) -> Iterator[Survey]:
+        """A look at the cluster, for these sources; what nobody could tell is asked by a new client the next time.
 
         The old one may not know a new partition or, after a broker's outage, the new leader epoch for minutes.
         """
-        where = self._cluster(ctx)
-        survey = Survey(where, topics, lambda: self._client(where))
+        where, subscriptions = self._cluster(ctx), [source._topics for source, _ in asked]
+
+        def wanted(listed: Sequence[str]) -> Collection[str]:
+            # Also what was read and is not listed: it is asked for by name, and again, before it is said to be gone.
+            known = {
+                topic
+                for source, at in asked
+                if source._topics.pattern is not None
+                for topic in map(topic_of, at or ())
+                if not source._topics.is_let_go(topic)
+            }
+            return known.union(*(subscription.chosen(listed) for subscription in subscriptions))
+
+        by_pattern = any(subscription.pattern is not None for subscription in subscriptions)
+        survey = Survey(where, wanted, lambda: self._client(where), by_pattern=by_pattern)
         yield survey
         if survey.in_trouble:
             self._admin = None

@@ -7,7 +7,7 @@ Rule: a topic that cannot be answered for now is Retryable by itself; the others
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -41,13 +41,29 @@ LOG_END: Final = Rule("latest", IsolationLevel.READ_UNCOMMITTED)
 class Survey:
     """What a cluster says of some topics at this moment."""
 
-    def __init__(self, where: Cluster, topics: Collection[str], admin: Callable[[], AdminClient]) -> None:
-        """Raises Retryable if the cluster cannot be reached."""
+    def __init__(
+        self,
+        where: Cluster,
+        wanted: Callable[[Sequence[str]], Collection[str]],
+        admin: Callable[[], AdminClient],
+        *,
+        by_pattern: bool = False,
+    ) -> None:
+        """``wanted``: the topics to look at, of all that there are; these are asked for only ``by_pattern``.
+
+        Raises Retryable if the cluster cannot be reached.
+        """
         self._bootstrap, self._admin = where.bootstrap, admin
         self._found: dict[tuple[str, Rule], dict[int, int] | Retryable] = {}
         with KafkaRequests(where) as rpc:
-            self._topics = rpc.topics(topics)
+            listed = rpc.topic_names() if by_pattern else []
+            self._topics = rpc.topics(wanted(listed))
         self._where = where
+
+    @property
+    def there(self) -> list[str]:
+        """The topics that there are, of those that were looked at."""
+        return [name for name, facts in self._topics.items() if facts is not None]
 
     @property
     def in_trouble(self) -> bool:

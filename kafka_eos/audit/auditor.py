@@ -139,7 +139,7 @@ class _Audit:
         self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
         self._strict = settings.checkpoint_mode != "at-least-once"
         context = JobContext(plan.name, Term(0), settings.for_connectors())
-        self._subject: Subject = subject(plan, context).fit()
+        self._subject: Subject = subject(plan, context, ledger.splits).fit()
         self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
         self._ground = Ground(spark, self._subject, storage, self._place, ledger)

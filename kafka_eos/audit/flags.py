@@ -71,7 +71,9 @@ def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
 
 def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
     """Visible outputs of a committed epoch that did not process their input record; ``jobs.Scan`` has the columns."""
-    told = table.join(F.broadcast(intervals), ["term", "epoch", "source", "s_partition"])
+    told = table.withColumn("stream", F.concat_ws("/", "source", "s_topic")).join(
+        F.broadcast(intervals), ["term", "epoch", "stream", "s_partition"]
+    )
     wrong = ~F.col("s_offset").between(F.col("first"), F.col("end") - 1)
     detail = _text(
         "it says that epoch ", "epoch", " of term ", "term", " wrote it, which processed offsets from ", "first",

@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Pinned:
-    """Offsets of all topics at one moment without open transactions, by source or sink."""
+    """Offsets of all topics at one moment without open transactions, by stream or sink."""
 
     ranges: Mapping[str, Mapping[int, Range]]
     compacted: tuple[str, ...]
@@ -79,10 +79,12 @@ class Ground:
 
     def _pin(self, found: Mapping[ClusterAdmin, Ranges]) -> None:
         ranges = {topic: parts for clustered in found.values() for topic, parts in clustered.items()}
-        nodes = (*self._subject.sources, *self._subject.topics)
+        streams = {source.stream: ranges[source.topic] for source in self._subject.sources}
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
         files = {directory.node: self._files(directory) for directory in self._subject.directories}
-        self.pinned = Pinned({node.node: ranges[node.topic] for node in nodes}, tuple(compacted), files)
+        self.pinned = Pinned(
+            streams | {sink.node: ranges[sink.topic] for sink in self._subject.topics}, tuple(compacted), files
+        )
 
     def _unsound(self) -> list[str]:
         now = read_ledger(self._storage, self._subject.plan.name, self._place)
@@ -95,7 +97,7 @@ class Ground:
         return [
             f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
             for source in self._subject.sources
-            for partition, at in self.pinned.ranges[source.node].items()
+            for partition, at in self.pinned.ranges[source.stream].items()
             if (start := self._start(source, partition, at)) < at.begin
         ]
 
@@ -104,29 +106,29 @@ class Ground:
         told = self._ledger.topic_ids
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
         return [
-            f"input {source.topic} was deleted and created again since the job read it (topic id {told[source.node]}, "
-            f"now {ids[source.topic]}): nothing that it holds says what the outputs should be"
+            f"input {source.topic} was deleted and created again since the job read it (topic id "
+            f"{told[source.stream]}, now {ids[source.topic]}): nothing that it holds says what the outputs should be"
             for source in self._subject.sources
-            if told.get(source.node, ids[source.topic]) != ids[source.topic]
+            if told.get(source.stream, ids[source.topic]) != ids[source.topic]
         ]
 
     # ------------------------------------------------------------ what was read
 
     def inputs(self) -> dict[str, Bounds]:
-        """By source: from the job's start to the position of its last committed epoch."""
+        """By stream: from the job's start to the position of its last committed epoch."""
         return {
-            source.node: {
+            source.stream: {
                 p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
-                for p, at in self.pinned.ranges[source.node].items()
+                for p, at in self.pinned.ranges[source.stream].items()
             }
             for source in self._subject.sources
         }
 
     def ahead(self) -> dict[str, Bounds]:
-        """By source: from there to the pinned end."""
+        """By stream: from there to the pinned end."""
         return {
-            source.node: {
-                p: (self._position(source, p, at), at.end) for p, at in self.pinned.ranges[source.node].items()
+            source.stream: {
+                p: (self._position(source, p, at), at.end) for p, at in self.pinned.ranges[source.stream].items()
             }
             for source in self._subject.sources
         }
@@ -152,26 +154,27 @@ class Ground:
             start = None if self.beginning is None else self.beginning.start
         if start is None:
             return 0
-        return start.get(source.node, {}).get(partition, at.begin)
+        return start.get(source.stream, {}).get(partition, at.begin)
 
     def _position(self, source: Topic, partition: int, at: Range) -> int:
-        return self._ledger.positions.get(source.node, {}).get(partition, self._start(source, partition, at))
+        return self._ledger.positions.get(source.stream, {}).get(partition, self._start(source, partition, at))
 
     def reads(self) -> list[dict[str, Any]]:
         """What was read: one entry a partition, for the report."""
-        sources = {topic.node for topic in self._subject.sources}
-        read = [
+        inputs = [("input", source.stream, source) for source in self._subject.sources]
+        outputs = [("output", sink.node, sink) for sink in self._subject.topics]
+        read: list[dict[str, Any]] = [
             {
-                "role": "input" if topic.node in sources else "output",
+                "role": role,
                 "operator": topic.node,
                 "topic": topic.topic,
                 "partition": partition,
                 "begin": at.begin,
                 "end": at.end,
-                "processed": self._ledger.positions.get(topic.node, {}).get(partition),
+                "processed": self._ledger.positions.get(stream, {}).get(partition) if role == "input" else None,
             }
-            for topic in (*self._subject.sources, *self._subject.topics)
-            for partition, at in sorted(self.pinned.ranges.get(topic.node, {}).items())
+            for role, stream, topic in (*inputs, *outputs)
+            for partition, at in sorted(self.pinned.ranges.get(stream, {}).items())
         ]
         files = [(directory, self.pinned.files.get(directory.node, ())) for directory in self._subject.directories]
         return read + [

@@ -15,11 +15,11 @@ from kafka_eos.interfaces import Json, Positions
 from kafka_eos.protocol.bootstrap import first_end
 
 Offsets = dict[str, dict[int, int]]
-"""Next offset by source operator and partition."""
+"""Next offset by stream and partition. A stream is one topic of a source operator: ``orders/orders-eu``."""
 
 
 Spans = dict[str, dict[int, list[int]]]
-"""By source operator and partition: where each span of input ends (exclusive), as many for every partition."""
+"""By stream and partition: where each span of input ends (exclusive), as many for every partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Interval:
     """Offsets of one input partition, ``begin`` to ``end`` (exclusive), that outputs of an epoch may come from."""
 
     epoch: EpochId
-    source: str
+    stream: str
     partition: int
     begin: int
     end: int
@@ -40,19 +40,19 @@ def intervals(entries: Iterable[Entry], heir: bool) -> Iterator[Interval]:
     before its first epoch.
     """
     open_: dict[tuple[str, int], int] = {}
-    """By source and partition where what was under way at the end of the last epoch begins."""
+    """By stream and partition where what was under way at the end of the last epoch begins."""
     before: Entry | None = None
     for entry in entries:
         known = _begun(entry, before, heir)
         if before is not None:
-            for source, parts in offsets(before.sources).items():
-                known.setdefault(source, {}).update(parts)
+            for stream, parts in offsets(before.sources).items():
+                known.setdefault(stream, {}).update(parts)
         under_way: dict[tuple[str, int], int] = {}
-        for source, parts in offsets(entry.sources).items():
+        for stream, parts in offsets(entry.sources).items():
             for partition, end in parts.items():
-                if (start := known.get(source, {}).get(partition)) is not None:
-                    begin = under_way[source, partition] = open_.get((source, partition), start)
-                    yield Interval(entry.id, source, partition, begin, end)
+                if (start := known.get(stream, {}).get(partition)) is not None:
+                    begin = under_way[stream, partition] = open_.get((stream, partition), start)
+                    yield Interval(entry.id, stream, partition, begin, end)
         before, open_ = entry, under_way if entry.in_flight else {}
 
 
@@ -62,7 +62,8 @@ def first_ends(sources: Mapping[str, Positions]) -> Offsets:
     for source, splits in sources.items():
         for split, at in splits.items():
             if (end := first_end(at)) is not None:
-                found.setdefault(source, {}).update(offsets({source: {split: end}})[source])
+                for stream, parts in offsets({source: {split: end}}).items():
+                    found.setdefault(stream, {}).update(parts)
     return found
 
 
@@ -113,11 +114,12 @@ def _begun(entry: Entry, before: Entry | None, heir: bool) -> Offsets:
     if before is None and _is_first(entry, heir):
         return offsets(entry.sources)
     known = {} if before is None else before.sources
-    return {
-        source: {partition_of(s): begin for s, at in splits.items() if s not in known.get(source, {})
-                 and isinstance(begin := at.get("begin"), int)}
-        for source, splits in entry.sources.items()
-    }  # fmt: skip
+    found: Offsets = {}
+    for source, splits in entry.sources.items():
+        for split, at in splits.items():
+            if split not in known.get(source, {}) and isinstance(begin := at.get("begin"), int):
+                found.setdefault(stream_of(source, split), {})[partition_of(split)] = begin
+    return found
 
 
 def _is_first(entry: Entry, heir: bool) -> bool:
@@ -127,10 +129,21 @@ def _is_first(entry: Entry, heir: bool) -> bool:
 
 def offsets(sources: Mapping[str, Positions]) -> Offsets:
     """The next offsets in stored positions."""
-    return {
-        source: {partition_of(split): offset_of(position) for split, position in splits.items()}
-        for source, splits in sources.items()
-    }
+    found: Offsets = {}
+    for source, splits in sources.items():
+        for split, position in splits.items():
+            found.setdefault(stream_of(source, split), {})[partition_of(split)] = offset_of(position)
+    return found
+
+
+def stream_of(source: str, split: str) -> str:
+    """The stream that a split is of, which is named ``topic/partition``."""
+    return stream(source, split.rpartition("/")[0])
+
+
+def stream(source: str, topic: str) -> str:
+    """One topic of a source; no name of a topic has a slash."""
+    return f"{source}/{topic}"
 
 
 def partition_of(split: str) -> int:

@@ -52,9 +52,9 @@ class Scope:
     cut: Cut
     ledger: Ledger
     inputs: Mapping[str, Bounds]
-    """By source: from the job's start to the position of its last committed epoch."""
+    """By stream: from the job's start to the position of its last committed epoch."""
     ahead: Mapping[str, Bounds]
-    """By source: from there to the pinned end."""
+    """By stream: from there to the pinned end."""
     outputs: Mapping[str, Bounds]
     """By sink: the whole topic up to the pinned end."""
     files: Mapping[str, Sequence[str]]
@@ -73,9 +73,10 @@ class Scope:
         """Was a table read beyond the end before which no stream was?"""
         first = self.ledger.first_ends
         return any(
-            end > first.get(source, {}).get(partition, 0)
-            for source in self.cut.tables
-            for partition, (_, end) in self.inputs.get(source, {}).items()
+            end > first.get(source.stream, {}).get(partition, 0)
+            for source in self.subject.sources
+            if source.node in self.cut.tables
+            for partition, (_, end) in self.inputs.get(source.stream, {}).items()
         )
 
     @property
@@ -129,7 +130,7 @@ class Scan:
 
     def _input(self, bounds: Mapping[str, Bounds]) -> DataFrame:
         sources = self._scope.subject.sources
-        return _union([reads.inputs(self._spark, source, bounds[source.node]) for source in sources])
+        return _union([reads.inputs(self._spark, source, bounds[source.stream]) for source in sources])
 
     def _output(self, sinks: Sequence[Place], *, committed: bool) -> DataFrame:
         return self._parsed(_union(self._records(sinks, committed=committed)))
@@ -178,18 +179,18 @@ class Scan:
         for given_up, into in ledger.carried.items():
             labels.setdefault(into, []).append(given_up)
         # There are as many as epochs and partitions together: numbers take less room than rows.
-        sources: list[str] = []
+        streams: list[str] = []
         numbers = [array("q") for _ in range(5)]
         for each in ledger.intervals:
             for said in (each.epoch, *labels.get(each.epoch, ())):
-                sources.append(each.source)
+                streams.append(each.stream)
                 row = (said.term.n, said.epoch.n, each.partition, each.begin, each.end)
                 for column, number in zip(numbers, row, strict=True):
                     column.append(number)
-        names = ("source", "term", "epoch", "s_partition", "first", "end")
+        names = ("stream", "term", "epoch", "s_partition", "first", "end")
         kinds = (pa.string(), pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
         schema = pa.schema(list(zip(names, kinds, strict=True)))
-        arrays = [pa.array(column, kind) for column, kind in zip((sources, *numbers), kinds, strict=True)]
+        arrays = [pa.array(column, kind) for column, kind in zip((streams, *numbers), kinds, strict=True)]
         return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
 
     def _is_before(self) -> Column:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.audit.deaths import deaths
-from kafka_eos.audit.intervals import Interval, Offsets, first_ends, intervals, offsets, starts
+from kafka_eos.audit.intervals import Interval, Offsets, first_ends, intervals, offsets, starts, stream_of
 from kafka_eos.audit.regimes import Regime, regimes
 from kafka_eos.checkpoints import ledger as epochs
 from kafka_eos.checkpoints import manifest as records
@@ -31,8 +31,8 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator.term import gather
 from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Json
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import Json, Positions
 from kafka_eos.protocol.lineage import lineage
 
 _NEVER = EpochId(Epoch(0), Term(0))
@@ -112,17 +112,27 @@ class Ledger:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The id of the topic that each source has read last, where that is known."""
+        """The id of the topic that each stream has read last, where that is known."""
+        ids: dict[str, set[Json]] = {}
+        for source, splits in self._newest_positions.items():
+            for split, at in splits.items():
+                ids.setdefault(stream_of(source, split), set()).add(at.get("topic_id"))
+        return {stream: str(*found) for stream, found in ids.items() if len(found) == 1 and None not in found}
+
+    @property
+    def splits(self) -> Mapping[str, Collection[SplitId]]:
+        """What each source has read, as far as the newest epoch tells."""
+        return {source: splits.keys() for source, splits in self._newest_positions.items()}
+
+    @property
+    def _newest_positions(self) -> Mapping[str, Positions]:
         newest = None if self.newest is None else self.entries.get(self.newest)
-        told = {} if newest is None else newest.sources
-        ids = {source: {at.get("topic_id") for at in splits.values()} for source, splits in told.items()}
-        return {source: str(*found) for source, found in ids.items() if len(found) == 1 and None not in found}
+        return {} if newest is None else newest.sources
 
     @property
     def first_ends(self) -> Offsets:
         """Up to where tables were read before streams; see ``intervals``."""
-        newest = None if self.newest is None else self.entries.get(self.newest)
-        return {} if newest is None else first_ends(newest.sources)
+        return first_ends(self._newest_positions)
 
     def count(self, *words: str) -> int:
         """How many events have one of ``words`` in their name."""

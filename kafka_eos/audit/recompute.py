@@ -82,7 +82,7 @@ class Recompute:
         """``records`` in one task and order; and whether the job may have read them in another one."""
         several = self.streams > 1 or (self.cut.parallelism > 1 and bool(self.cut.parted))
         # A table that has not changed since is whole before a stream begins.
-        place = (~F.col("source").isin([*self.cut.tables]), "source", "partition", "offset")
+        place = (~F.col("source").isin([*self.cut.tables]), "source", "topic", "partition", "offset")
         return records.repartition(1).sortWithinPartitions(*place), several
 
     def keyed(self, records: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:

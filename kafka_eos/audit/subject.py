@@ -7,13 +7,15 @@ Pure. Rule: whatever cannot be audited is named with the reason; nothing is left
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 from kafka_eos.audit.answers import Unanswered, unanswered, why
+from kafka_eos.audit.intervals import stream
 from kafka_eos.audit.regimes import Regime
+from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Guarantee, JobContext
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators import process
@@ -53,7 +55,12 @@ Log = tuple[str, str, Mapping[str, Any]]
 class AuditableSource(Protocol):
     """What the audit needs of a source beyond reading."""
 
-    def audit_log(self, ctx: JobContext) -> Log: ...
+    def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[Log]:
+        """Of each topic; ``read``: the splits that the job has read."""
+
+    @property
+    def several(self) -> bool:
+        """May it read several topics? Then its positions say which."""
 
     def decode(
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
@@ -79,8 +86,15 @@ class Topic:
     """Its records are dead letters."""
     partitioner: str | None = None
     """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
+    several: bool = False
+    """Its source reads others, too."""
     earlier: tuple[tuple[int, str | None], ...] = ()
     """How it chose them before, where that was another way: up to which epoch, in their order."""
+
+    @property
+    def stream(self) -> str:
+        """What it is to its source; see ``intervals.Offsets``."""
+        return stream(self.node, self.topic)
 
     def dated(self, regimes: Sequence[Regime]) -> Topic:
         """With the partitioners of before, as the ledger tells them."""
@@ -179,9 +193,17 @@ class Subject:
         return tuple(sink.node for sink in self.sinks if not sink.marked)
 
 
-def subject(plan: Plan, ctx: JobContext) -> Subject:
-    """Collect what can be audited. Raises what connectors raise for settings that are missing."""
-    sources = [Topic(n.name, *n.source.audit_log(ctx)) for n in plan.sources if _source(n.source)]
+def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]) -> Subject:
+    """Collect what can be audited. Raises what connectors raise for settings that are missing.
+
+    ``read``: the splits of each source that the job has read.
+    """
+    sources = [
+        Topic(node.name, *log, several=node.source.several)
+        for node in plan.sources
+        if _source(node.source)
+        for log in node.source.audit_logs(ctx, read.get(node.name, ()))
+    ]
     blind = tuple(node.name for node in plan.sources if not _source(node.source))
     sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
     not_audited = {
@@ -198,7 +220,7 @@ def subject(plan: Plan, ctx: JobContext) -> Subject:
 
 
 def _source(connector: object) -> TypeGuard[AuditableSource]:
-    return hasattr(connector, "audit_log") and hasattr(connector, "decode")
+    return hasattr(connector, "audit_logs") and hasattr(connector, "decode")
 
 
 def _sink(node: Sink, ctx: JobContext) -> Place | None:

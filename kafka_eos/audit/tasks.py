@@ -22,7 +22,7 @@ import pyarrow as pa
 from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.beginning import restored
-from kafka_eos.audit.intervals import Spans
+from kafka_eos.audit.intervals import Spans, stream
 from kafka_eos.audit.subject import AuditableSource, Cut, captured, cut
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
@@ -30,10 +30,10 @@ from kafka_eos.collector import spare_the_collector
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import AuditableSink, RejectRow, StateBackend
-from kafka_eos.operators.chain import Chain, Output, RawOrigin
+from kafka_eos.operators.chain import Chain, Output
 from kafka_eos.plan import Plan
 from kafka_eos.provenance import ordinals
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.records import Batch, Headers, RawOrigin, RawRecord
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
@@ -289,7 +289,7 @@ class _Capture:
     def __call__(self, batch: Batch[Any]) -> None:
         assert batch.keys is not None  # a stage is a key_by, or several that are connected
         origin = batch.origin
-        ends = self._spans.get(origin.source, {})
+        ends = self._spans.get(stream(origin.source, origin.topic), {})
         for row, branch, ordinal, key in zip(batch.rows, _branches(batch), ordinals(batch), batch.keys, strict=True):
             raw = origin.raw(row)
             self._rows.append((

@@ -252,9 +252,13 @@ class Coordinator:
         """See ``Inputs.new_splits``."""
         return self._inputs.new_splits(self._context, known)
 
-    def ends(self) -> dict[str, Positions]:
-        """Where each source ends now."""
-        return self._inputs.ends(self._context)
+    def ends(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """See ``Inputs.ends``."""
+        return self._inputs.ends(self._context, known)
+
+    def end_for_good(self, known: Mapping[str, Positions]) -> bool:
+        """See ``Inputs.end_for_good``."""
+        return self._inputs.end_for_good(known)
 
     def tell_sources(self, manifest: Manifest) -> list[str]:
         """See ``Inputs.tell``."""

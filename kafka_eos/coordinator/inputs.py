@@ -5,14 +5,14 @@ Rule: what they are asked is waited for, but for a search while the job runs; no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.interfaces import CheckedSource, JobContext, Positions
+from kafka_eos.interfaces import Bounded, CheckedSource, JobContext, Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import bootstrap
 
@@ -60,7 +60,7 @@ class Inputs:
             lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
         )
         tables = {name: joins for name, joins in self._joins.items() if name in known}
-        ends = self._ends(ctx, [name for name in tables if known[name] is None])
+        ends = self._ends(ctx, {name: found[name] for name in tables if known[name] is None})
         return found | {
             name: bootstrap.begun(found[name], ends[name], joins)
             if (at := known[name]) is None
@@ -83,12 +83,26 @@ class Inputs:
                 found[name] = bootstrap.begun(new, {}, self._joins[name]) if name in self._joins else new
         return found
 
-    def ends(self, ctx: JobContext) -> dict[str, Positions]:
-        """Where each source ends now."""
-        return self._ends(ctx, self._names)
+    def ends(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Where each source ends: for good if it does, else now. ``known``: the positions of all."""
+        return self._ends(ctx, {name: bootstrap.plain(known[name]) for name in self._names})
 
-    def _ends(self, ctx: JobContext, names: Sequence[str]) -> dict[str, Positions]:
-        return until_all_answer(self._patience, "ask where the sources end", names, partial(self._sources.ends, ctx))
+    def end_for_good(self, known: Mapping[str, Positions]) -> bool:
+        """Have all sources an end of their own?"""
+        return self._bounds({name: bootstrap.plain(known[name]) for name in self._names}).keys() == {*self._names}
+
+    def _ends(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        bounds = self._bounds(known)
+        asked = [name for name in known if name not in bounds]
+        ask = partial(self._sources.ends, ctx)
+        return bounds | until_all_answer(self._patience, "ask where the sources end", asked, ask)
+
+    def _bounds(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Of the sources that end for good."""
+        told = {
+            name: source.bounds(at) for name, at in known.items() if isinstance(source := self._asked[name], Bounded)
+        }
+        return {name: ends for name, ends in told.items() if ends is not None}
 
     def tell(self, ctx: JobContext, manifest: Manifest) -> list[str]:
         """Pass committed positions on to lag tools. The next epoch tells again what failed.

@@ -1,5 +1,5 @@
-"""The dead letters and the late rows of one run, over all its attempts: shown, and dead letters kept within the job's
-limit.
+"""The dead letters, the late rows and what filters of sources left out, in one run, over all its attempts: shown, and
+dead letters kept within the job's limit.
 
 Rule: an epoch counts when it is decided, and no longer once it is undone. What was refused in an epoch that does not
 count is refused again, or is not, when its input is read again. Whether it was decided may be known only when the job
@@ -26,7 +26,7 @@ class _Newest:
 
 
 class Refusals:
-    """``limit``: as the setting ``max_dead_letters``; ``observe`` is told of each epoch that has some, or late rows."""
+    """``limit``: as the setting ``max_dead_letters``; ``observe`` is told of each epoch that has any of them."""
 
     def __init__(self, limit: str, window: int, observe: Callable[..., None]) -> None:
         self._said, self._limit, self._observe = limit, Limit.parse(limit, window), observe
@@ -50,6 +50,8 @@ class Refusals:
                 self._tell(self._newest.epoch, self._newest.tally)
             if self._newest.tally.late:
                 self._tell_late(self._newest.epoch, self._newest.tally)
+            if self._newest.tally.left_out:
+                self._tell_left_out(self._newest.epoch, self._newest.tally)
 
     def goes_on_from(self, base: EpochId | None) -> None:
         """The job goes on from this epoch: if another one was to be decided after it, that is undone."""
@@ -64,12 +66,17 @@ class Refusals:
             self._tell(undone.epoch, Tally())
         if undone.told and undone.tally.late:
             self._tell_late(undone.epoch, Tally())
+        if undone.told and undone.tally.left_out:
+            self._tell_left_out(undone.epoch, Tally())
 
     def _tell(self, epoch: EpochId, tally: Tally) -> None:
         self._observe("dead-letters", epoch=epoch.epoch.n, counts=tally.refused, total=self._books.total.refused)
 
     def _tell_late(self, epoch: EpochId, tally: Tally) -> None:
         self._observe("late-rows", epoch=epoch.epoch.n, counts=tally.late, total=self._books.total.late)
+
+    def _tell_left_out(self, epoch: EpochId, tally: Tally) -> None:
+        self._observe("left-out", epoch=epoch.epoch.n, counts=tally.left_out, total=self._books.total.left_out)
 
 
 def _sentence(excess: Excess, limit: str, *, share: bool) -> str:

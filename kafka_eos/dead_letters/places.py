@@ -56,4 +56,9 @@ def places(plan: Plan, source: str | None) -> Places:
     reads, refused = known[name]
     if not isinstance(reads, KafkaSource) or not isinstance(refused, KafkaSink):
         raise ConfigError(f"source {name!r} or its dead letters are not in Kafka: only records of topics can be shown")
+    if reads.several:
+        raise ConfigError(
+            f"source {name!r} reads several topics ({reads.topic}), and this command works on one: give each topic a "
+            "KafkaSource of its own, and union them"
+        )
     return Places(name, reads, refused)

@@ -69,6 +69,11 @@ class Draft:
             name = inputs[0]
         return name
 
+    def _without_event_time(self, source: str) -> str | None:
+        """Why the rows of this source have no event time, by its connector; None if they may have."""
+        why: str | None = getattr(getattr(self._node(source), "source", None), "without_event_time", None)
+        return why
+
     def _key_by(self, name: str) -> KeyBy:
         """The ``key_by`` that a keyed stream begins with."""
         node = self._node(name)

@@ -108,7 +108,7 @@ class Pipeline(Draft):
         and so it is always for a key that is in two partitions of the topic.
         """
         tp = getattr(source, "value_type", None) if values is None else values
-        check_table(name, tp, skips=getattr(source, "skips", False))
+        check_table(name, tp, skips=getattr(source, "skips", False), several=getattr(source, "several", False))
         self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
         stream: Stream[Record[K, V]] = Stream(self, name, tp)
         return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp, name)

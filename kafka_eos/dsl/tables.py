@@ -110,11 +110,16 @@ class Table(_Rows[K, V]):
         return VersionedTable(self._draft, node, self._type, self._name)
 
 
-def check_table(name: str, tp: Any, *, skips: bool) -> None:
+def check_table(name: str, tp: Any, *, skips: bool, several: bool) -> None:
     """PlanError with the user's line if a table cannot be made of rows of type ``tp``, where it is known."""
     if skips:
         raise mistake(
             f'table {name!r} would begin without what its topic has already: leave start= out, or say "earliest".'
+        )
+    if several:
+        raise mistake(
+            f"table {name!r} would be put together of several topics, and which of two values of a key is newer, "
+            "nothing tells: read it from one topic."
         )
     if isinstance(tp, type) and not _BOTH <= {*dir(tp), *getattr(tp, "__annotations__", ())}:
         raise mistake(

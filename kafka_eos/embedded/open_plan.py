@@ -139,7 +139,7 @@ class OpenPlan:
         signals = {name: self.exchanges.signal(edge, self._deliver_time) for name, edge in self.exchanges.edges.items()}
         clock = ProcessingTime(wall_clock, UNKNOWN).now
         self._chain = self._opened.connect(outputs, senders, tally, signals=signals, pace=STEADILY, clock=clock)
-        self._services = Services(self._refuse_record, self._chain.refuse_row)
+        self._services = Services(self._refuse_record, self._chain.refuse_row, self._leave_out)
         for segment in self._segments:
             self._open_writers(segment)
         for source in plan.sources:
@@ -193,8 +193,15 @@ class OpenPlan:
 
     def _refuse_record(self, source: str, raw: RawRecord, error: Exception) -> None:
         """The chain's, at work in the segment of the source."""
-        self._current = next(segment.index for segment in self._segments if source in segment.heads)
+        self._work_at(source)
         self._chain.refuse_record(source, raw, error)
+
+    def _leave_out(self, source: str, records: int) -> None:
+        self._work_at(source)
+        self._chain.left_out(source, records)
+
+    def _work_at(self, source: str) -> None:
+        self._current = next(segment.index for segment in self._segments if source in segment.heads)
 
     def _replay(self) -> None:
         """Take the rows that were under way in the epoch before, as far as they are routed to this worker.

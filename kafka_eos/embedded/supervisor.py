@@ -63,8 +63,9 @@ class Supervisor:
         self._session = resumed.term.n
         self._job_master.recovered()
         coordinator.verify_state(resumed, self._job_master.notice)
-        if self._until_caught_up and self._ends is None:
-            self._ends = coordinator.ends()
+        at = resumed.positions
+        if self._ends is None and (self._until_caught_up or coordinator.end_for_good(at)):
+            self._ends = coordinator.ends(at)
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
         policy = Policy(

@@ -59,7 +59,16 @@ from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
 from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
-from kafka_eos.interfaces.sources import Answer, AskedTogether, CheckedSource, LagOfEach, Reader, Source, total_lag
+from kafka_eos.interfaces.sources import (
+    Answer,
+    AskedTogether,
+    Bounded,
+    CheckedSource,
+    LagOfEach,
+    Reader,
+    Source,
+    total_lag,
+)
 from kafka_eos.interfaces.state import (
     CacheUse,
     InFlight,
@@ -86,6 +95,7 @@ __all__ = [
     "AuditableFiles",
     "AuditableSink",
     "AuditableTable",
+    "Bounded",
     "Breaker",
     "CheckpointStorage",
     "Checked",

@@ -23,6 +23,10 @@ RejectRow: TypeAlias = Callable[[Batch[Any], int, str, Exception], None]
 """``reject(batch, index, operator, error)``: the same for a row that a writer cannot write."""
 
 
+def uncounted(source: str, records: int) -> None:
+    """Where nobody counts what a reader leaves out."""
+
+
 def stop_at_record(operator: str, raw: RawRecord, error: Exception) -> None:
     """The policy where none is given. Raises PoisonRecord or EnvironmentFailed; both name the record."""
     Attribution().expect_record(error, operator, raw.where)
@@ -87,6 +91,8 @@ class Services:
     """For readers: what becomes of a record that cannot be decoded."""
     reject_row: RejectRow = stop_at_row
     """For writers: what becomes of a row that cannot be written."""
+    left_out: Callable[[str, int], None] = uncounted
+    """For readers: how many records of a source its filter has left out."""
     session: Resources = field(default_factory=Resources)
     """What operators of this session share."""
     term: Resources | None = None

@@ -76,6 +76,18 @@ class CheckedSource(Protocol):
         """
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A source that may have an end. A job whose sources all have one ends by itself when it has come there."""
+
+    def bounds(self, positions: Positions) -> Positions | None:
+        """Where each of these splits ends for good; None if the source has no end.
+
+        ``positions`` are of this source, whatever has been read. The end must follow from them alone, so that each
+        restart comes to the same one; and no reader returns a record that lies behind it.
+        """
+
+
 class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 

@@ -87,5 +87,6 @@ _ALL: Final = (
     Metric("restarts", "counter", ("reason",), "Attempts that ended: worker, environment, checkpoint."),
     Metric("dead_letters", "counter", ("source", "operator"), "Records sent aside in epochs that were decided."),
     Metric("late_records", "counter", ("operator",), "Rows that came when their time was over."),
+    Metric("left_out_records", "counter", ("source",), "Records that the header filter of a source left out."),
 )
 METRICS: Final = {metric.name: metric for metric in _ALL}

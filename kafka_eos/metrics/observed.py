@@ -261,6 +261,10 @@ class Observed:
         for operator, count in facts["total"].items():
             self._samples.set("late_records", count, operator)
 
+    def _on_left_out(self, facts: Mapping[str, Any]) -> None:
+        for source, count in facts["total"].items():
+            self._samples.set("left_out_records", count, source)
+
     def _forget(self, epoch: int) -> None:
         """Epochs up to this one are committed."""
         self._begun = {other: at for other, at in self._begun.items() if other > epoch}

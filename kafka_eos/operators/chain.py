@@ -53,7 +53,7 @@ from kafka_eos.plan import (
     union_lane,
 )
 from kafka_eos.provenance import branched
-from kafka_eos.records import Batch, RawRecord, Refusal, Rejected, Tally, Watermark
+from kafka_eos.records import Batch, RawOrigin, RawRecord, Refusal, Rejected, Tally, Watermark
 from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
 
@@ -249,6 +249,10 @@ class Chain:
         self._refuse(source, source, raw, self._mark(source, "", 0), error)
         self._tally().reads(source, 1)
 
+    def left_out(self, source: str, records: int) -> None:
+        """What a reader calls for records that the filter of its source leaves out."""
+        self._tally().leaves_out(source, records)
+
     def refuse_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
         """What a sink's writer calls for row ``index`` that it cannot write; same policy as for the operators.
 
@@ -433,22 +437,6 @@ def _letters(source: str, letters: Sequence[_Letter]) -> Batch[Any]:
 
 def _place(raw: RawRecord) -> tuple[str, int, int]:
     return raw.topic, raw.partition, raw.offset
-
-
-class RawOrigin:
-    """An origin made of raw records that are already at hand."""
-
-    def __init__(self, source: str, raws: Sequence[RawRecord]) -> None:
-        self.source, self._raws = source, raws
-        self.topic = raws[0].topic
-        self.partitions: Sequence[int] = [raw.partition for raw in raws]
-        self.offsets: Sequence[int] = [raw.offset for raw in raws]
-
-    def timestamps(self) -> Sequence[int]:
-        return [raw.timestamp for raw in self._raws]
-
-    def raw(self, row: int) -> RawRecord:
-        return self._raws[row]
 
 
 def _stateless(descriptor: Any) -> Any:

@@ -98,8 +98,9 @@ class _Run:
             self._started = True
         resumed = coordinator.recover()
         job_master.recovered()
-        if self._until_caught_up and self._goal is None:
-            self._goal = coordinator.ends()
+        at = resumed.positions
+        if self._goal is None and (self._until_caught_up or coordinator.end_for_good(at)):
+            self._goal = coordinator.ends(at)
         job_master.observe(
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism, batches=True,

@@ -73,7 +73,7 @@ class Inputs:
         if self._goal is not None:
             return None if self.at_goal else self._together(self._goal)
         self._discover()
-        ends = self._known(self._coordinator.ends())
+        ends = self._known(self._coordinator.ends(self.positions))
         due = timers and self._wake is not None and wall_clock() >= self._wake
         return None if ends == self._read_up_to and not due else self._together(ends)
 

@@ -120,7 +120,9 @@ class OpenLevel:
         )
         for name in self._level.sources:
             self._chain.assign(name, self._positions(name).keys())
-        self._services = Services(self._chain.refuse_record, self._chain.refuse_row, term=self._around.resources)
+        self._services = Services(
+            self._chain.refuse_record, self._chain.refuse_row, self._chain.left_out, term=self._around.resources
+        )
         for sink in sinks:
             self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))
         hit("recovery.opened")

@@ -18,7 +18,8 @@ from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transa
 from kafka_eos.connectors.kafka.rights import writes
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.sink import milliseconds, topic_name
+from kafka_eos.connectors.kafka.sink import milliseconds
+from kafka_eos.connectors.kafka.topics import topic_name
 from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.errors import ConfigError
 from kafka_eos.failpoints import hit

@@ -66,7 +66,7 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
         say(view.stood_down)
         return
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
-    ended = took_in(view.read) + put_out(view.written) + left(view.state, view.timers)
+    ended = left_out(view.left_out) + took_in(view.read) + put_out(view.written) + left(view.state, view.timers)
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)
     if refused := view.all_refused:
         say((every_one_refused(refused), "bold yellow"), level=logging.WARNING)
@@ -130,6 +130,11 @@ def took_in(read: Mapping[str, int]) -> str:
     """What the run has read and committed what came of it, by source."""
     counts = ", ".join(f"{records:,} from {source}" for source, records in read.items() if records)
     return f"; input of this run: {counts or 'none'}"
+
+
+def left_out(records: Mapping[str, int]) -> str:
+    """What the header filters of sources left out; nothing of none."""
+    return "".join(f", {count:,} of {source} left out by its header filter" for source, count in records.items())
 
 
 def put_out(written: Mapping[str, int]) -> str:

@@ -16,6 +16,8 @@ class Totals:
         """Rows of the run so far that came when their time was over, by operator."""
         self.read: dict[str, int] = {}
         """Records that epochs of this run have read, by source, once all that came of them is committed."""
+        self.left_out: Mapping[str, int] = {}
+        """Records of the run so far that the header filter of their source left out."""
         self.written: dict[str, int] = {}
         """Records that this run has committed, by sink."""
         self.state: Mapping[str, int] = {}
@@ -41,6 +43,8 @@ class Totals:
             _add(self.written, cast("Mapping[str, int]", facts["records_by_sink"]))
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
+        if event == "left-out":
+            self.left_out = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))

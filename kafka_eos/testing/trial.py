@@ -43,7 +43,7 @@ _LAST_TERM = 1000
 
 
 class ContractBroken(AssertionError):
-    """A sink does not keep the contract of ``interfaces.Sink``. The message says what was seen instead."""
+    """A sink or a source does not keep its contract. The message says what was seen instead."""
 
 
 @dataclass(frozen=True, slots=True)

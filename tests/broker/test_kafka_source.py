@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -362,3 +363,98 @@ def test_a_source_reads_no_further_ahead_than_its_share(
     finally:
         reader.close()
     assert max(told) <= 2 * share + 500_000
+
+
+# ---------------------------------------------------------------- several topics
+
+
+def made(admin: AdminClient, *topics: str) -> None:
+    for done in admin.create_topics([NewTopic(name, 2) for name in topics]).values():
+        done.result(PATIENCE)
+
+
+def test_a_batch_is_of_one_topic_and_positions_go_on_in_each(bootstrap: str, topic: Topic, opened: Any) -> None:
+    """What was fetched of one topic waits while another one's is returned; nothing is lost or doubled at a restart."""
+    names = [topic(2), topic(2), topic(1)]
+    for name in names:
+        send(bootstrap, name, *(f"{name} {n}".encode() for n in range(20)))
+    source: KafkaSource[Any] = KafkaSource(names)
+    reader, seen = opened(source), list[bytes]()
+    while len(seen) < 25:
+        batch = reader.poll(7, 10)
+        if batch is not None:
+            assert len(batch.values) <= 7
+            assert {value.split()[0].decode() for value in batch.values} == {batch.origin.topic}
+            seen += batch.values
+    rest = read(opened(source, reader.positions()), 60 - len(seen))
+
+    assert sorted(seen + rest) == sorted(f"{name} {n}".encode() for name in names for n in range(20))
+
+
+def test_a_split_that_waits_brings_nothing_also_of_what_was_fetched_before(
+    bootstrap: str, topic: Topic, opened: Any
+) -> None:
+    names = [topic(1), topic(1)]
+    for name in names:
+        send(bootstrap, name, *(b"x" for _ in range(10)))
+    reader = opened(KafkaSource(names))
+    first = eventually(lambda: reader.poll(1, 1), "a record")
+    other = next(name for name in names if name != first.origin.topic)
+    reader.pause([f"{other}/0"])
+    more = read(reader, 9)
+
+    assert len(more) == 9
+    assert reader.poll(10, 0.2) is None
+    assert reader.positions()[f"{other}/0"]["offset"] == 0
+    reader.pause([])
+    assert len(read(reader, 10)) == 10
+
+
+def test_topics_that_match_are_found_when_they_come_and_missed_when_they_go(
+    bootstrap: str, admin: AdminClient, ctx: JobContext
+) -> None:
+    prefix = f"found-{uuid.uuid4().hex[:8]}"
+    pattern = re.compile(f"{prefix}-.*")
+    source: KafkaSource[Any] = KafkaSource(pattern, start="latest")
+    with pytest.raises(ConfigError, match="no topic matches"):
+        source.discover(ctx, None)
+    made(admin, f"{prefix}-a", f"{prefix}-b")
+    send(bootstrap, f"{prefix}-a", b"before")
+    known = eventually(lambda: _found(source, ctx, None, 4), "two topics")
+    made(admin, f"{prefix}-c")
+    send(bootstrap, f"{prefix}-c", b"first")
+
+    later = eventually(lambda: _found(source, ctx, known, 6), "the third topic")
+
+    assert {split: later[split] for split in known} == known
+    assert [later[f"{prefix}-c/{n}"]["offset"] for n in (0, 1)] == [0, 0], "from its beginning, whatever start says"
+
+    admin.delete_topics([f"{prefix}-b"])[f"{prefix}-b"].result(PATIENCE)
+    eventually(lambda: _lost(source, ctx, later), "the second one is missed")
+    without: KafkaSource[Any] = KafkaSource(pattern, exclude=[f"{prefix}-b"])
+    assert without.discover(ctx, later) == later, "its positions stay"
+    reader = without.reader(task(ctx, "in"), later)
+    try:
+        assert sorted(read(reader, 1)) == [b"first"]
+        assert {f"{prefix}-b/0", f"{prefix}-b/1"} <= {*reader.at_end()}
+        assert reader.positions()[f"{prefix}-b/0"] == later[f"{prefix}-b/0"]
+    finally:
+        reader.close()
+
+
+def _found(source: KafkaSource[Any], ctx: JobContext, known: Any, splits: int) -> Any:
+    try:
+        found = source.discover(ctx, known)
+    except Retryable:  # no leader yet
+        return None
+    return found if len(found) == splits else None
+
+
+def _lost(source: KafkaSource[Any], ctx: JobContext, known: Any) -> bool:
+    try:
+        source.discover(ctx, known)
+    except InputLost as error:
+        return "exclude=" in str(error)
+    except Retryable:
+        return False
+    return False

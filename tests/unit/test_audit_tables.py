@@ -25,7 +25,7 @@ def test_what_compaction_may_take_of_a_table(ahead: tuple[int, ...], needed: lis
     orders = pipeline.source(KafkaSource("orders", value=str), name="orders").key_by(str)
     rates: Any = pipeline.table(KafkaSource.records("rates", key=str, value=int), name="rates")
     orders.join(rates, lambda order, rate: order, name="join").sink(KafkaSink("rated", value=str), name="out")
-    found = subject(pipeline.plan(), JobContext("tables", Term(0), {"bootstrap_servers": "localhost:1"}))
+    found = subject(pipeline.plan(), JobContext("tables", Term(0), {"bootstrap_servers": "localhost:1"}), {})
 
     # A value that stands behind what the job has read takes away the one that the job met.
     not_read = {"orders": {0: (5, 5)}, "rates": {part: (3, 3 + (part in ahead)) for part in range(2)}}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafka_eos import ConfigError, Pipeline, PlanError
 from kafka_eos.calls import ESCAPED, each
 from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.connectors.kafka.decoding import decoded, record_decoder, value_decoder
+from kafka_eos.connectors.kafka.decoding import Decoding, record_decoder, value_decoder
 from kafka_eos.errors import Bug
 from kafka_eos.exchange import wire
 from kafka_eos.ids import Epoch
@@ -74,7 +74,7 @@ def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any
     def refuse(raw: RawRecord, error: Exception) -> None:
         refused.append((raw.offset, str(error) if str(error) == ESCAPED else type(error).__name__))
 
-    batch = decoded("in", "t", messages, columns, refuse)
+    batch, _ = Decoding(lambda topic: columns).batch("in", "t", messages, refuse)
 
     assert (len(batch.values), list(batch.rows)) == (3, [0, 2, 5])
     assert refused == [(1, ESCAPED), (3, "ValueError"), (4, ESCAPED)]

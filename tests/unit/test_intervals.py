@@ -40,13 +40,13 @@ def test_of_an_epoch_whose_predecessor_is_unknown_nothing_is_told() -> None:
 
 def test_an_heir_of_a_savepoint_begins_where_that_ended() -> None:
     assert found(entry(7, _0=(5, 1)), entry(8, _0=(9, 1)), heir=True) == [(7, 0, 5, 5), (8, 0, 5, 9)]
-    assert starts([entry(7, _0=(5, 1)), entry(8, _0=(9, 1))], heir=True) == {"orders": {0: 5}}
+    assert starts([entry(7, _0=(5, 1)), entry(8, _0=(9, 1))], heir=True) == {"orders/in": {0: 5}}
 
 
 def test_a_split_that_came_later_tells_itself_where_it_began() -> None:
     entries = entry(0, _0=3), entry(1, _0=5, _1=(8, 2), _2=6)
     assert found(*entries) == [(0, 0, 3, 3), (1, 0, 3, 5), (1, 1, 2, 8)]
-    assert starts(entries, heir=False) == {"orders": {0: 3, 1: 2}}
+    assert starts(entries, heir=False) == {"orders/in": {0: 3, 1: 2}}
 
 
 def test_what_was_under_way_is_processed_later() -> None:
@@ -66,15 +66,31 @@ def test_where_a_job_began_is_unknown_if_its_first_epochs_are() -> None:
 
 def test_a_span_of_input_ends_where_an_epoch_ended_with_nothing_under_way() -> None:
     entries = [entry(0, _0=0), entry(1, _0=5, in_flight=True), entry(2, _0=7), entry(3, _0=9, _1=4)]
-    assert spans(entries) == {"orders": {0: [0, 7, 9], 1: [0, 0, 4]}}
+    assert spans(entries) == {"orders/in": {0: [0, 7, 9], 1: [0, 0, 4]}}
 
 
 def test_what_a_job_went_back_behind_is_no_end_of_a_span() -> None:
     """It went on from a savepoint of epoch 1."""
     entries = [entry(1, _0=5), entry(2, _0=9), entry(3, _0=7)]
-    assert spans(entries) == {"orders": {0: [5, 7]}}
+    assert spans(entries) == {"orders/in": {0: [5, 7]}}
 
 
 def test_a_source_that_is_left_out_later_ends_where_it_was_read_last() -> None:
     one = entry(1, _0=5)
-    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {}, {})]) == {"orders": {0: [5, 5]}}
+    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {}, {})]) == {"orders/in": {0: [5, 5]}}
+
+
+def test_topics_of_one_source_are_told_apart() -> None:
+    """Partition 0 of each; also where a later epoch is the first that knows of one."""
+    places = [{"a/0": _position(1)}, {"a/0": _position(3), "b/0": _position((7, 2))}]
+    entries = [
+        Entry(epoch(n), 0, "", 1, False, {"orders": {SplitId(split): at for split, at in each.items()}}, {}, 0, {}, {})
+        for n, each in enumerate(places)
+    ]
+
+    assert [(each.stream, each.begin, each.end) for each in intervals(entries, False)] == [
+        ("orders/a", 1, 1),
+        ("orders/a", 1, 3),
+        ("orders/b", 2, 7),
+    ]
+    assert starts(entries, heir=False) == {"orders/a": {0: 1}, "orders/b": {0: 2}}

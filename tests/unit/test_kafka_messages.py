@@ -152,6 +152,7 @@ def _metadata(answer: Any) -> cluster.ClusterSeen:
                     for part in topic.partitions
                 ),
                 topic.topic_authorized_operations,
+                topic.is_internal,
             )
             for topic in answer.topics
         ),

@@ -274,7 +274,7 @@ def test_a_look_says_itself_what_nobody_can_tell(log: Log, broker: ScriptedBroke
     def no_client() -> Any:
         raise Retryable("there is no client")
 
-    look = survey.Survey(Cluster(broker.address), ["in", "other"], no_client)
+    look = survey.Survey(Cluster(broker.address), lambda listed: ["in", "other"], no_client)
     with pytest.raises(Retryable, match="the offsets of in could not be read: there is no client"):
         look.offsets("in", survey.END)
     assert look.in_trouble
@@ -282,7 +282,7 @@ def test_a_look_says_itself_what_nobody_can_tell(log: Log, broker: ScriptedBroke
         look.offsets("other", survey.END)
     log.parts[0].leader = -1
     with pytest.raises(Retryable, match="no leader"):
-        survey.Survey(Cluster(broker.address), ["in"], no_client).offsets("in", survey.END)
+        survey.Survey(Cluster(broker.address), lambda listed: ["in"], no_client).offsets("in", survey.END)
 
 
 def test_only_topics_that_are_missing_are_named(ctx: JobContext) -> None:

@@ -216,7 +216,7 @@ def test_the_audit_knows_the_table_before_it_asks_the_server() -> None:
     sink = PostgresSink("dbname=x host=db", "s.t", value=Plain)
     pipeline.source(ListSource([Plain(True, "a")]), name="in").sink(sink, name="rows")
 
-    found = subject(pipeline.plan(), JobContext("job", Term(1), {}))
+    found = subject(pipeline.plan(), JobContext("job", Term(1), {}), {})
     assert found.sinks == (DatabaseTable("rows", "s.t in db:5432/x", keyed=False),)
     assert found.unmarked == ("rows",) and not found.not_audited
 

@@ -167,4 +167,4 @@ def judged(build: Build, *, provenance: Any = "header", strict: bool = True, **o
     plan = pipeline.plan()
     context = JobContext("judged", Term(0), {"bootstrap_servers": "localhost:1"})
     ledger: Ledger = replace(read_ledger(MemoryStorage(), "judged", Path("nowhere")), **{"start": {}, **of_ledger})
-    return ruled(subject(plan, context), cut(plan, 2), ledger, {}, strict=strict)
+    return ruled(subject(plan, context, {}), cut(plan, 2), ledger, {}, strict=strict)

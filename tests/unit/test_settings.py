@@ -217,7 +217,7 @@ def test_a_connector_has_the_jobs_settings_and_its_own_go_first() -> None:
     ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": SECURED}).for_connectors())
     own = KafkaSource("in", config={"sasl.username": "bob", "client.id": "x"})
 
-    assert own.audit_log(ctx)[2] == {**SECURED, "sasl.username": "bob", "client.id": "x"}
+    assert own.audit_logs(ctx, ())[0][2] == {**SECURED, "sasl.username": "bob", "client.id": "x"}
     assert KafkaSink("out").scope(ctx) == "kafka://ada@127.0.0.1:9092"
     assert KafkaSink.rejected("letters").audit_log(ctx)[2] == SECURED
 

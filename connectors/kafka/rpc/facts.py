@@ -109,6 +109,11 @@ class Facts(Asking):
             found |= self._topics([name for name, facts in found.items() if facts is None])
         return found
 
+    def topic_names(self) -> list[str]:
+        """All topics that the user may see, without those that are the cluster's own."""
+        answer = self._ask(metadata(None), None, _worst)
+        return sorted(topic.name for topic in answer.topics if not topic.internal)
+
     def _topics(self, names: Collection[str]) -> dict[str, TopicFacts | None]:
         answer = self._ask(metadata(sorted(names)), None, _worst, forbidden=False)
         if hidden := [topic.name for topic in answer.topics if topic.error in FORBIDDEN]:

@@ -14,6 +14,8 @@ from uuid import UUID
 T = TypeVar("T")
 
 NO_TAGS: Final = b"\0"
+NO_ARRAY: Final = b"\0"
+"""In the place of an array that is null."""
 NO_UUID: Final = bytes(16)
 _MOST_BYTES_OF_A_VARINT: Final = 5
 

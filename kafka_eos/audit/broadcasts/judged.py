@@ -70,14 +70,19 @@ def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict
     if not behind:
         return Ruled()
     reason = _unsound(ledger, strict=strict)
-    why = {name: found for name in behind if (found := reason or _reason(plan, cut, name, marked))}
+    several = {source.node for source in subject.sources if source.several}
+    why = {name: found for name in behind if (found := reason or _reason(plan, cut, name, marked, several))}
     sinks = frozenset(behind) - why.keys()
     rules = frozenset(source.name for name in sinks for source in _told(plan, name))
-    return Ruled(sinks, why, rules, *turns(spans(ledger.entries.values()), rules, starts))
+    streams = {source.stream for source in subject.sources if source.node in rules}
+    return Ruled(sinks, why, rules, *turns(spans(ledger.entries.values()), streams, starts))
 
 
 def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, int]:
-    """``turns`` and ``last_change`` of ``Ruled``. ``cuts``: of ``intervals.spans``, as many for each partition."""
+    """``turns`` and ``last_change`` of ``Ruled``; ``rules`` are streams.
+
+    ``cuts``: of ``intervals.spans``, as many for each partition.
+    """
     count = max((len(ends) for parts in cuts.values() for ends in parts.values()), default=0)
     changed = [any(_read(cuts, starts, source, number) for source in rules) for number in range(count)]
     # Behind the last cut nothing is told. Turn 0 is even, so it may be empty.
@@ -115,12 +120,14 @@ def _unsound(ledger: Ledger, *, strict: bool) -> str:
     return "" if strict else 'with checkpoint_mode="at-least-once" workers may have met different rules'
 
 
-def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str]) -> str:
+def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: Collection[str]) -> str:
     if name not in marked:
         return "its outputs do not tell in which epoch their rows met the rules"
     if odd := [node for node in above(plan, name) if type(node) not in _ROUND]:
         return f"beside broadcast state it lies behind {', '.join(f'{node.kind} {node.name}' for node in odd)}"
     for node in above(plan, name):
+        if node.name in several:
+            return f"source {node.name!r} reads several topics: give each one a source of its own, and union them"
         if isinstance(node, BroadcastConnect) and (found := _unclear(plan, node)):
             return found
         if isinstance(node, KeyedBroadcastProcess) and (

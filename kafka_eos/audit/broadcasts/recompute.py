@@ -20,7 +20,7 @@ from kafka_eos.audit.tasks import EXPECTED, INPUT_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_TURNS = "source string, s_partition int, first long, end long, turn long"
+_TURNS = "stream string, s_partition int, first long, end long, turn long"
 _NEVER = (1 << 63) - 1
 
 
@@ -46,7 +46,8 @@ class Ruling:
     def untold(self, visible: DataFrame) -> DataFrame:
         """``sink`` and ``id`` of visible outputs of rows that may have met other rules; see ``early.untold``."""
         mine = visible.where(F.col("sink").isin([*self._sinks]))
-        told = mine.join(self._turns, ["source", "s_partition"], "left")
+        mine = mine.withColumn("stream", F.concat_ws("/", "source", "s_topic"))
+        told = mine.join(self._turns, ["stream", "s_partition"], "left")
         at = F.col("s_offset").between(F.col("first"), F.col("end") - 1)
         return told.where(at & (self._is_rule() | self._doubted)).select("sink", "id")
 
@@ -63,8 +64,8 @@ class Ruling:
     def _turns(self) -> DataFrame:
         """The offsets of each turn, by input partition."""
         rows = [
-            (source, partition, first, end, number)
-            for source, parts in self.ruled.turns.items()
+            (stream, partition, first, end, number)
+            for stream, parts in self.ruled.turns.items()
             for partition, ends in parts.items()
             for number, (first, end) in enumerate(zip([0, *ends], [*ends, _NEVER], strict=True))
         ]
@@ -74,7 +75,8 @@ class Ruling:
     def _read(self) -> DataFrame:
         """The records with ``turn``."""
         turns = self._turns.withColumnRenamed("s_partition", "partition")
-        told = self.records.join(turns, ["source", "partition"])
+        records = self.records.withColumn("stream", F.concat_ws("/", "source", "topic"))
+        told = records.join(turns, ["stream", "partition"])
         return told.where(F.col("offset").between(F.col("first"), F.col("end") - 1))
 
     @cached_property
@@ -86,7 +88,8 @@ class Ruling:
     @property
     def _all_there(self) -> int:
         """The first turn of which all rules are known. Compaction removes those that were written anew since."""
-        bounds = [each for source in self.ruled.rules for each in self.inputs[source].values()]
+        rules = [parts for stream, parts in self.inputs.items() if stream.partition("/")[0] in self.ruled.rules]
+        bounds = [each for parts in rules for each in parts.values()]
         there = self.records.where(self._is_rule()).count()
         return 0 if there == sum(end - begin for begin, end in bounds) else self.ruled.last_change
 

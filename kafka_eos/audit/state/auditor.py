@@ -86,7 +86,7 @@ def audit_state(
             return _invalid(f"no committed checkpoint of job {plan.name!r} in {place}")
         manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
         ledger = whole_history(settings, plan.name, ledger, earlier)
-        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()))
+        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()), ledger.splits)
         parts = cut(plan, ledger.parallelism)
         if not parts.one_to_one:
             of_plan = replace(of_plan, sinks=())  # only there do outputs tell an order

@@ -172,6 +172,7 @@ class _Look:
         self._plan, self._cut, self._ledger, self._manifest = cut.whole, cut, ledger, manifest
         self._fingerprint = subject.plan.fingerprint
         self._marked = frozenset(sink.node for sink in subject.sinks if sink.marked)
+        self._several = frozenset(source.node for source in subject.sources if source.several)
         self._found: dict[str, Operator | str] = {}
 
     def judged(self, behind: Sequence[str]) -> Judged:
@@ -192,6 +193,8 @@ class _Look:
         if name in self._cut.asked:
             return self._cut.why_unknown(name)
         for node in self._above(name):
+            if node.name in self._several:
+                return f"source {node.name!r} reads several topics: give each one a source of its own, and union them"
             if isinstance(found := self._found.get(node.name, ""), str) and found:
                 return found
             if isinstance(node, Loop | Feedback):

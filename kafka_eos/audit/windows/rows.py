@@ -31,12 +31,12 @@ from kafka_eos.audit.tasks import (
 )
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED
 from kafka_eos.interfaces import OnCount, Window
-from kafka_eos.operators.chain import Chain, Output, RawOrigin
+from kafka_eos.operators.chain import Chain, Output
 from kafka_eos.operators.firing import FiringOrigin, branch_of
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.plan import KeyBy, Plan, Windows, input_of
 from kafka_eos.provenance import TIMERS, ordinals
-from kafka_eos.records import Batch, Origin, RawRecord
+from kafka_eos.records import Batch, Origin, RawOrigin, RawRecord
 
 ARRIVED = (
     "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, "

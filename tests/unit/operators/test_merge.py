@@ -29,11 +29,11 @@ from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle, Ttl
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Gathering
-from kafka_eos.operators.chain import Chain, RawOrigin
+from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.fold import STATE
 from kafka_eos.plan import Fold, KeyBy, PartialFold, Plan
 from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.records import Batch, RawOrigin, RawRecord
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group_range
 from kafka_eos.state.options import StateOptions

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, NO_UUID, Reader, array, boolean, int8, many, text
+from kafka_eos.connectors.kafka.rpc.wire import NO_ARRAY, NO_TAGS, NO_UUID, Reader, array, boolean, int8, many, text
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -66,6 +66,8 @@ class TopicSeen:
     topic_id: str
     partitions: tuple[PartitionSeen, ...]
     may: int
+    internal: bool = False
+    """It is the cluster's own, as that of the offsets of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,14 @@ class ClusterSeen:
     topics: tuple[TopicSeen, ...]
 
 
-def metadata(topics: Collection[str]) -> Request[ClusterSeen]:
-    """Of the brokers, and of these topics, which are not created by it, with what the user may do with them."""
-    wanted = array(NO_UUID + text(name) + NO_TAGS for name in topics)
+def metadata(topics: Collection[str] | None) -> Request[ClusterSeen]:
+    """Of the brokers, and of these topics, which are not created by it, with what the user may do with them.
+
+    None: of all topics that the user may see.
+    """
+    wanted = NO_ARRAY if topics is None else array(NO_UUID + text(name) + NO_TAGS for name in topics)
     body = wanted + boolean(False) + boolean(True) + NO_TAGS
-    needs = tuple(Right(Operation.DESCRIBE, Kind.TOPIC, name) for name in topics)
+    needs = tuple(Right(Operation.DESCRIBE, Kind.TOPIC, name) for name in topics or ())
     return Request("Metadata", 3, 11, 11, lambda _: body, _cluster, needs=needs)
 
 
@@ -101,10 +106,10 @@ def _broker(found: Reader) -> tuple[int, tuple[str, int]]:
 
 def _topic(found: Reader) -> TopicSeen:
     error, name, topic_id = found.int16(), found.text(), str(found.uuid())
-    found.boolean()
+    internal = found.boolean()
     partitions, may = found.array(_partition), found.int32()
     found.tags()
-    return TopicSeen(error, name, topic_id, partitions, may)
+    return TopicSeen(error, name, topic_id, partitions, may, internal)
 
 
 def _partition(found: Reader) -> PartitionSeen:

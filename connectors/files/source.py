@@ -1,0 +1,145 @@
+"""FileSource: the files of a directory, each read once, row by row; files that come later are found.
+
+Rule: a file is one split, and never changes. Size and time of its last change stand in every position of it: one that
+is not what it was when it was found is InputLost, before and while it is read, and after that as long as it is there.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, overload
+
+from kafka_eos.connectors.files.errors import mapped
+from kafka_eos.connectors.files.file_reader import FileReader
+from kafka_eos.connectors.files.progress import Progress, name_of, split_of
+from kafka_eos.connectors.files.row_formats import Reading, reading
+from kafka_eos.errors import ConfigError, InputLost, Retryable
+from kafka_eos.ids import EpochId, SplitId
+from kafka_eos.interfaces import Guarantee, JobContext, Json, Positions, TaskContext
+
+T = TypeVar("T")
+
+_HIDDEN: Final = (".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The files that are there, by name, as they would be read from their beginning."""
+
+    files: Mapping[str, Progress]
+
+
+class FileSource(Generic[T]):
+    """Reads the files of a directory as a stream of ``T``; those that come later while the job runs.
+
+    ``directory``  a path. Files in it are read, not those of directories below it, nor names that begin with . or _
+    ``value``      the values' type; for JSON lines also a codec. Default what the format gives: dicts for most
+    ``format``     "jsonl", "avro" or "parquet"
+    ``files``      which names, as a shell has it: "part-*.parquet". Default: all with the format's extension
+
+    Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
+    and ``format`` do not fit.
+    """
+
+    without_event_time: Final = (
+        "each file is a split of its own: the first that is read to its end would hold back event time for ever"
+    )
+    """Why ``with_timestamps`` is refused behind it."""
+
+    @overload
+    def __init__(
+        self: FileSource[Any],
+        directory: str | os.PathLike[str],
+        *,
+        value: None = None,
+        format: str = "jsonl",
+        files: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, directory: str | os.PathLike[str], *, value: type[T], format: str = "jsonl", files: str | None = None
+    ) -> None: ...
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        value: Any = None,
+        format: str = "jsonl",  # noqa: A002 - what everybody calls it
+        files: str | None = None,
+    ) -> None:
+        if isinstance(directory, str) and "://" in directory:
+            raise ConfigError(f"FileSource reads directories of this machine, not {directory}")
+        if not os.fspath(directory):
+            raise ConfigError("FileSource('') names no directory: for the one that the job is started in write '.'")
+        if files is not None and "/" in files:
+            raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
+        self._directory = Path(os.path.abspath(os.path.expanduser(directory)))
+        self._reading: Reading = reading(format, value)
+        self._files = (files,) if files is not None else self._reading.names
+        self.value_type: Any = value
+        """What a stream of this source holds, for codecs between workers."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": "files",
+            "directory": str(self._directory),
+            "files": ", ".join(self._files),
+            "format": self._reading.name,
+        }
+
+    def __repr__(self) -> str:
+        return f"FileSource({str(self._directory)!r})"
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        """See ``interfaces.Source``. Retryable if the directory cannot be looked at now."""
+        found = self._found()
+        there = {split_of(name): progress.position() for name, progress in found.files.items()}
+        read = {split: at for split, at in (known or {}).items() if self._is_begun(split, Progress.read(at), found)}
+        return {**(known or {}), **there, **read}
+
+    def ends(self, ctx: JobContext) -> Positions:
+        return {split_of(name): at.at_end().position() for name, at in self._found().files.items()}
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> FileReader:
+        return FileReader(self._directory, self._reading, ctx, positions)
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Nobody watches the lag of a directory."""
+
+    def _found(self) -> _Found:
+        if not self._directory.is_dir():
+            raise ConfigError(f"FileSource reads {self._directory}, and there is no such directory: make it first")
+        with mapped(Retryable, f"list {self._directory}"):
+            names = sorted(name for name in os.listdir(self._directory) if self._reads(name))
+            states = [(name, os.stat(self._directory / name)) for name in names]
+        return _Found({name: Progress.of(state) for name, state in states if stat.S_ISREG(state.st_mode)})
+
+    def _reads(self, name: str) -> bool:
+        if name.startswith(_HIDDEN) or not any(fnmatch.fnmatchcase(name, pattern) for pattern in self._files):
+            return False
+        if not name.isprintable():
+            raise ConfigError(f"the name of {name!r} in {self._directory} cannot be printed: give it another one")
+        return True
+
+    def _is_begun(self, split: SplitId, progress: Progress, found: _Found) -> bool:
+        """Is anything of a known file in the results? If not, it may have changed: it is read as it is now.
+
+        InputLost if it is not what it was, or gone before its end.
+        """
+        path, now = self._directory / name_of(split), found.files.get(name_of(split))
+        if now is None and not progress.done and not path.exists():
+            raise InputLost(f"{path} is gone, and the job has read it up to row {progress.row} only: put it back")
+        if now is not None and progress.begun:
+            progress.expect_unchanged(path, now)
+        return progress.begun

@@ -1,0 +1,274 @@
+"""The contract of a source, as checks that every implementation must pass.
+
+    def test_my_source(tmp_path):
+        check_source(lambda: SourceUnderTest(lambda: MySource(filled(tmp_path)), values=["a", "b", "c", "d"]))
+
+Each check gets a fresh input and states its claim in its docstring. Rule: a check looks only through the source's own
+interface, and every position goes through JSON before anybody reads on from it, as a checkpoint does to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kafka_eos.errors import InputLost, KafkaEosError
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Bounded
+from kafka_eos.testing.source_trial import Row, SourceTrial, SourceUnderTest, through_json
+from kafka_eos.testing.trial import ContractBroken, expect
+
+__all__ = ["SOURCE_CHECKS", "SourceUnderTest", "check_source"]
+
+_AT_A_TIME: Final = 2
+"""Records a poll: few, so that there are positions in the middle."""
+
+
+def check_source(fresh: Callable[[], SourceUnderTest], *names: str) -> None:
+    """Run the named checks (default: all that fit), each on a new input from ``fresh``.
+
+    Raises ContractBroken, which starts with the name and claim of the check that failed.
+    """
+    for name in names or SOURCE_CHECKS:
+        target = fresh()
+        if not names and not _fits(name, target):
+            continue
+        check = SOURCE_CHECKS[name]
+        with SourceTrial(target) as trial:
+            try:
+                check(trial)
+            except (ContractBroken, KafkaEosError) as error:
+                problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
+                raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
+
+
+def _fits(name: str, target: SourceUnderTest) -> bool:
+    """Can this source be asked this, with what the test says of it?"""
+    needed = _NEEDS.get(name)
+    return needed is None or getattr(target, needed) is not None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _reads_all(trial: SourceTrial) -> None:
+    """A reader returns every record up to the ends, each once, in batches that are not larger than asked for."""
+    found, ends = trial.discover(), trial.ends()
+    reader = trial.reader(found)
+    rows: list[Row] = []
+    while not reader.reached(ends):
+        some = trial.poll(reader, _AT_A_TIME)
+        expect(len(some) <= _AT_A_TIME, f"poll({_AT_A_TIME}, …) returned {len(some)} rows")
+        rows += some
+    trial.expect_values(rows, trial.values, "up to the ends")
+    expect(reader.poll(_AT_A_TIME, 0.0) is None, "poll must return None when there is nothing more to read")
+
+
+def _origins(trial: SourceTrial) -> None:
+    """A record has an origin of its own, which grows within a split and is the same when it is read again."""
+    splits = trial.discover()
+    first, again = (trial.read_all(trial.reader(splits)) for _ in range(2))
+    places = [row.place for row in first]
+    for topic, partition, _ in places:
+        expect(f"{topic}/{partition}" in splits, f"a record is of {topic}/{partition}, which is no split: {[*splits]}")
+        expect("/" not in topic, f"topic {topic!r} of an origin has a slash, which parts the fields of a provenance")
+    expect(len({*places}) == len(places), f"two records have the same topic, partition and offset: {sorted(places)}")
+    for split in {place[:2] for place in places}:
+        offsets = [place[2] for place in places if place[:2] == split]
+        expect(offsets == sorted(offsets), f"offsets of {split} do not grow in the order of reading: {offsets}")
+    expect(
+        {row.place: row.value for row in first} == {row.place: row.value for row in again},
+        "a second reader found other records at the same topic, partition and offset",
+    )
+
+
+def _replays(trial: SourceTrial) -> None:
+    """From the positions after any poll, another reader returns exactly the rest."""
+    reader, ends = trial.reader(trial.discover()), trial.ends()
+    read: list[Row] = []
+    stages = [(0, through_json(reader.positions()))]
+    while not reader.reached(ends):
+        read += trial.poll(reader, _AT_A_TIME)
+        stages.append((len(read), through_json(reader.positions())))
+    reader.close()
+    for before, positions in stages:
+        rest = trial.read_all(trial.reader(positions), ends)
+        trial.expect_rows(rest, read[before:], f"read on from {positions}, after {before} of {len(read)} records")
+
+
+def _position_of_a_poll(trial: SourceTrial) -> None:
+    """Positions count what poll has returned, not what was fetched: asked twice they are the same."""
+    reader = trial.reader(trial.discover())
+    before = reader.positions()
+    expect(before == reader.positions(), "positions() changed without a poll")
+    expect(through_json(before) == before, f"positions are not what JSON makes of them: {before}")
+    rows = trial.some(reader, 1)
+    after = reader.positions()
+    expect(after != before, f"positions did not move past {rows}")
+    expect(after == reader.positions(), "positions() changed without a poll")
+
+
+# ---------------------------------------------------------------- splits
+
+
+def _known_splits_stay(trial: SourceTrial) -> None:
+    """discover returns every split that it is given with its position, whatever has been read."""
+    reader = trial.reader(trial.discover())
+    trial.some(reader, 1)
+    known = through_json(reader.positions())
+    found = trial.discover(known)
+    expect(
+        {split: found.get(split) for split in known} == known,
+        f"discover must return known positions unchanged: was given {known}, returned {found}",
+    )
+
+
+def _subtasks(trial: SourceTrial) -> None:
+    """Several readers share the splits; together they return each record once."""
+    found = trial.discover()
+    shares = [{split: found[split]} for split in found]
+    ends = trial.ends()
+    rows: list[Row] = []
+    for subtask, share in enumerate(shares):
+        mine = {split: end for split, end in ends.items() if split in share}
+        rows += trial.read_all(trial.reader(share, subtask, len(shares)), mine)
+    trial.expect_values(rows, trial.values, "with a reader for each split")
+
+
+def _assigned_later(trial: SourceTrial) -> None:
+    """A split that is assigned while the reader runs is read from the position that it is given."""
+    found, ends = trial.discover(), trial.ends()
+    reader = trial.reader({})
+    expect(reader.poll(_AT_A_TIME, 0.0) is None, "a reader without splits returned rows")
+    for split, position in found.items():
+        reader.assign({split: position})
+    expect({*reader.positions()} == {*found}, "positions() must name every split that is assigned")
+    trial.expect_values(trial.read_all(reader, ends), trial.values, "with splits that were assigned later")
+
+
+def _pause(trial: SourceTrial) -> None:
+    """A split that is paused returns nothing, also of what was fetched before; then it goes on where it was."""
+    reader, ends = trial.reader(trial.discover()), trial.ends()
+    first = trial.some(reader, 1)
+    at = reader.positions()
+    reader.pause([*at])
+    for _ in range(3):
+        rows = trial.poll(reader, _AT_A_TIME, 0.05)
+        expect(not rows, f"a reader whose splits are all paused returned {rows}")
+    expect(reader.positions() == at, "positions of splits that are paused moved")
+    reader.pause([])
+    trial.expect_values(first + trial.read_all(reader, ends), trial.values, "after a pause")
+
+
+def _at_end(trial: SourceTrial) -> None:
+    """At the end at_end names every split, and lag is 0; before, no split that has more to read, and lag is no 0."""
+    reader, ends = trial.reader(trial.discover()), trial.ends()
+    trial.some(reader, 1)
+    early = {split for split in reader.at_end() if not reader.reached({split: ends[split]})}
+    expect(not early, f"at_end names splits that have more to read: {early}")
+    if not reader.reached(ends):
+        expect(reader.lag() != 0, "lag() is 0 while there is more to read")
+    trial.read_all(reader, ends)
+    deadline = time.monotonic() + trial.target.within
+    while {*reader.at_end()} != {*ends} and time.monotonic() < deadline:
+        trial.poll(reader, _AT_A_TIME, 0.05)
+    expect({*reader.at_end()} == {*ends}, f"at_end names {sorted(reader.at_end())}, not all of {sorted(ends)}")
+    expect(reader.lag() in (0, None), f"lag() is {reader.lag()} at the end")
+
+
+# ---------------------------------------------------------------- ends
+
+
+def _ends_stay(trial: SourceTrial) -> None:
+    """A second call of ends, while nothing is added, gives the same; positions at the ends have reached them."""
+    ends = trial.ends()
+    expect(through_json(ends) == trial.ends(), "ends changed while nothing was added")
+    reader = trial.reader(trial.discover())
+    expect(not reader.reached(ends), "a reader that has read nothing says that it has reached the ends")
+    trial.read_all(reader, ends)
+    again = trial.reader(through_json(reader.positions()))
+    expect(again.reached(ends), "a reader at the positions of one that has reached the ends has not reached them")
+
+
+def _grows(trial: SourceTrial) -> None:
+    """What is added is found: by the reader that was at the end, by discover, and by a reader that goes on later."""
+    known = trial.discover()
+    reader, ends = trial.reader(known), trial.ends()
+    trial.expect_values(trial.read_all(reader, ends), trial.values, "before the input grew")
+    old = through_json(reader.positions())
+    added = trial.grow()
+    found = trial.discover(old)
+    new = {split: at for split, at in found.items() if split not in old}
+    reader.assign(new)
+    later = trial.ends()
+    trial.expect_values(trial.read_all(reader, later), added, "by a reader that was at the end when the input grew")
+    trial.expect_values(trial.read_all(trial.reader(found), later), added, "from the positions before the input grew")
+
+
+def _bounded(trial: SourceTrial) -> None:
+    """A source with an end says the same end after every poll, and no reader returns a record behind it."""
+    source = trial.source()
+    if not isinstance(source, Bounded) or (bounds := source.bounds(known := trial.discover())) is None:
+        return
+    added = trial.grow()
+    reader = trial.reader(known)
+    rows: list[Row] = []
+    while not reader.reached(bounds):
+        rows += trial.poll(reader, _AT_A_TIME)
+        told = source.bounds(through_json(reader.positions()))
+        expect(told == bounds, f"the end was {bounds}, and after {len(rows)} records it is {told}")
+    expect(not trial.poll(reader, _AT_A_TIME, 0.1), f"a record behind the end was returned, as one of {added}")
+    trial.expect_values(rows, trial.values, "up to the end of a bounded source")
+
+
+# ---------------------------------------------------------------- faults
+
+
+def _input_lost(trial: SourceTrial) -> None:
+    """Input that the job still needs and that is gone is InputLost, at the next start or when it is read."""
+    reader = trial.reader(trial.discover())
+    trial.some(reader, 1)
+    known = through_json(reader.positions())
+    reader.close()
+    trial.lose()
+    try:
+        trial.read_all(trial.reader(trial.discover(known)))
+    except InputLost:
+        return
+    raise ContractBroken("the input that a position needs is gone, and nobody raised InputLost")
+
+
+def _told(trial: SourceTrial) -> None:
+    """completed may be told anything, also twice and of an old epoch: what is read next does not change."""
+    reader, ends = trial.reader(trial.discover()), trial.ends()
+    first = trial.some(reader, 1)
+    at = through_json(reader.positions())
+    for epoch in (2, 2, 1):
+        trial.source().completed(trial.context, EpochId(Epoch(epoch), Term(1)), at)
+    trial.expect_values(first + trial.read_all(trial.reader(at), ends), trial.values, "after completed")
+
+
+SOURCE_CHECKS: Mapping[str, Callable[[SourceTrial], None]] = MappingProxyType(
+    {
+        "reads-all": _reads_all,
+        "origins": _origins,
+        "replays": _replays,
+        "positions": _position_of_a_poll,
+        "known-splits-stay": _known_splits_stay,
+        "subtasks": _subtasks,
+        "assigned-later": _assigned_later,
+        "pause": _pause,
+        "at-end": _at_end,
+        "ends-stay": _ends_stay,
+        "grows": _grows,
+        "bounded": _bounded,
+        "input-lost": _input_lost,
+        "completed": _told,
+    }
+)
+"""Every check by name; for ``pytest.mark.parametrize``."""
+
+_NEEDS: Mapping[str, str] = MappingProxyType({"grows": "grow", "bounded": "grow", "input-lost": "lose"})
+"""Checks that need more of the test: the field of ``SourceUnderTest``."""

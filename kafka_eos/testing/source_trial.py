@@ -1,0 +1,165 @@
+"""One trial of a source: builds it anew whenever another process would, plays engine for it, and says what broke."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from kafka_eos.errors import Retryable
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext, Json, Positions, Reader, Services, Source, TaskContext
+from kafka_eos.testing.trial import ContractBroken, expect
+
+_OPERATOR = "in"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUnderTest:
+    """How to build a source, and what its input holds.
+
+    ``source``     builds the source; called again for each of its lives, so all that it knows must be in the input
+    ``values``     what it makes of its records, at least four, in any order
+    ``grow``       adds records to the input and returns their values; None if this input never grows
+    ``lose``       takes input away that has not been read, as retention or a person would; None if nothing can
+    ``settings``   what the engine would hand to connectors, e.g. ``bootstrap_servers``
+    ``within``     seconds that a record may take to come, and ``discover`` to answer
+    """
+
+    source: Callable[[], Source[Any]]
+    values: Sequence[Any]
+    grow: Callable[[], Sequence[Any]] | None = None
+    lose: Callable[[], None] | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    within: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A value, and the topic, partition and offset of its record."""
+
+    value: Any
+    place: tuple[str, int, int]
+
+
+class SourceTrial:
+    """A job of its own against one input. Leaving it closes all readers."""
+
+    def __init__(self, target: SourceUnderTest) -> None:
+        expect(len(target.values) >= 4, "SourceUnderTest.values needs at least four records")
+        self.target, self.values = target, target.values
+        self.context = JobContext(f"contract-{uuid.uuid4().hex[:12]}", Term(1), target.settings)
+        self._closing = ExitStack()
+
+    def __enter__(self) -> SourceTrial:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._closing.close()
+
+    # ------------------------------------------------------------ what an engine asks
+
+    def source(self) -> Source[Any]:
+        return self.target.source()
+
+    def discover(self, known: Positions | None = None) -> Positions:
+        """As a start does, with a source of its own; what nobody can tell yet is asked again."""
+        return through_json(self._patiently(lambda: self.source().discover(self.context, known)))
+
+    def ends(self) -> Positions:
+        return through_json(self._patiently(lambda: self.source().ends(self.context)))
+
+    def _patiently(self, ask: Callable[[], Positions]) -> Positions:
+        deadline = time.monotonic() + self.target.within
+        while True:
+            try:
+                return ask()
+            except Retryable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def reader(self, positions: Positions, subtask: int = 0, subtasks: int = 1) -> Reader[Any]:
+        """Of a new source, as another process would open it."""
+        task = TaskContext(self.context, subtask, subtasks, _OPERATOR, Services())
+        reader = self.source().reader(task, through_json(positions))
+        self._closing.callback(reader.close)
+        return reader
+
+    # ------------------------------------------------------------ reading
+
+    def poll(self, reader: Reader[Any], most: int, seconds: float = 0.5) -> list[Row]:
+        batch = reader.poll(most, seconds)
+        if batch is None:
+            return []
+        expect(bool(batch.values), "poll returned a batch without rows: that is None")
+        expect(len(batch.rows) == len(batch.values), "a batch needs the row of its origin for each value")
+        origin = batch.origin
+        expect(origin.source == _OPERATOR, f"the origin's source is {origin.source!r}, not ctx.operator")
+        places = [(origin.topic, origin.partitions[row], origin.offsets[row]) for row in batch.rows]
+        for row, place in zip(batch.rows, places, strict=True):
+            raw = origin.raw(row)
+            said = raw.topic, raw.partition, raw.offset
+            expect(said == place, f"origin.raw({row}) is the record {said}, and the row is of {place}")
+        expect(len(origin.timestamps()) == len(origin.offsets), "an origin needs a timestamp for each row; -1 for none")
+        return [Row(value, place) for value, place in zip(batch.values, places, strict=True)]
+
+    def some(self, reader: Reader[Any], most: int) -> list[Row]:
+        """The next rows, which must come."""
+        deadline = time.monotonic() + self.target.within
+        while time.monotonic() < deadline:
+            if rows := self.poll(reader, most):
+                return rows
+        raise ContractBroken(f"nothing was read within {self.target.within} seconds")
+
+    def read_all(self, reader: Reader[Any], ends: Positions | None = None) -> list[Row]:
+        """Up to ``ends``, by default those of now."""
+        ends = self.ends() if ends is None else ends
+        deadline = time.monotonic() + self.target.within
+        rows: list[Row] = []
+        while not reader.reached(ends):
+            if time.monotonic() > deadline:
+                raise ContractBroken(f"{ends} are not reached: {len(rows)} records, then at {reader.positions()}")
+            rows += self.poll(reader, 100)
+        return rows
+
+    # ------------------------------------------------------------ what the test does to the input
+
+    def grow(self) -> Sequence[Any]:
+        if self.target.grow is None:
+            raise ContractBroken("SourceUnderTest.grow says how records come; it is needed for this check")
+        return self.target.grow()
+
+    def lose(self) -> None:
+        if self.target.lose is None:
+            raise ContractBroken("SourceUnderTest.lose says how input goes; it is needed for this check")
+        self.target.lose()
+
+    # ------------------------------------------------------------ looking
+
+    def expect_values(self, rows: Iterable[Row], values: Iterable[Any], when: str) -> None:
+        """Each as often as listed, in any order."""
+        seen, wanted = Counter(repr(row.value) for row in rows), Counter(map(repr, values))
+        expect(not wanted - seen, f"{when}: records are missing: {sorted((wanted - seen).elements())}")
+        expect(not seen - wanted, f"{when}: records came that must not, or twice: {sorted((seen - wanted).elements())}")
+
+    def expect_rows(self, rows: Iterable[Row], wanted: Iterable[Row], when: str) -> None:
+        """The same values from the same places, in any order of splits."""
+        seen, due = (Counter((row.place, repr(row.value)) for row in each) for each in (rows, wanted))
+        expect(not due - seen, f"{when}: records are missing: {sorted((due - seen).elements())}")
+        expect(not seen - due, f"{when}: records came that must not, or twice: {sorted((seen - due).elements())}")
+
+
+def through_json(positions: Positions) -> Positions:
+    """What a checkpoint does to positions."""
+    try:
+        found: Positions = json.loads(json.dumps(positions, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ContractBroken(f"positions must be JSON: {error}: {positions!r}") from error
+    return found

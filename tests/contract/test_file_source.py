@@ -1,0 +1,344 @@
+"""FileSource keeps the contract of a source in every format, finds files that come, and refuses those that change."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import fastavro
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pydantic import BaseModel, Field
+
+from kafka_eos import Pipeline, bounded
+from kafka_eos.connectors.files import FileSink, FileSource
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, InputLost, PlanError, PoisonRecord
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import JobContext, Services, TaskContext
+from kafka_eos.records import Batch, RawRecord
+from kafka_eos.testing import MemorySink, SourceUnderTest, check_source
+from kafka_eos.testing.sources import ListOrigin
+
+CTX = JobContext("job", Term(1), {})
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: int
+    text: str
+
+
+ORDERS = [Order(n, f"row {n} ✓") for n in range(7)]
+
+
+def lines(path: Path, orders: Sequence[Order]) -> None:
+    data = b"".join(msgspec.json.encode(order) + b"\n" for order in orders)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def avro(path: Path, orders: Sequence[Order]) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]
+    with path.open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "Order", "fields": fields}, map(msgspec.to_builtins, orders))
+
+
+def parquet(path: Path, orders: Sequence[Order]) -> None:
+    pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), path, row_group_size=2)
+
+
+WRITERS: dict[str, Callable[[Path, Sequence[Order]], None]] = {
+    "jsonl": lines,
+    "jsonl.gz": lines,
+    "avro": avro,
+    "parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_files_keep_the_contract(ending: str, tmp_path: Path) -> None:
+    def fresh() -> SourceUnderTest:
+        directory, write = tmp_path / uuid.uuid4().hex, WRITERS[ending]
+        directory.mkdir()
+        for name, some in {"a": ORDERS[:3], "b": ORDERS[3:7], "c": []}.items():
+            write(directory / f"{name}.{ending}", some)
+        (directory / "_SUCCESS").touch()
+        (directory / f".staged.{ending}").write_bytes(b"half")
+        (directory / f"below.{ending}").mkdir()
+
+        def grow() -> Sequence[Order]:
+            added = [Order(7, "seven"), Order(8, "eight")]
+            write(directory / f".new.{ending}", added)
+            (directory / f".new.{ending}").rename(directory / f"0.{ending}")
+            return added
+
+        source = lambda: FileSource(directory, value=Order, format=ending.split(".")[0])  # noqa: E731
+        return SourceUnderTest(source, ORDERS, grow=grow, lose=(directory / f"b.{ending}").unlink)
+
+    check_source(fresh)
+
+
+# ---------------------------------------------------------------- files that change
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> FileSource[Order]:
+    lines(tmp_path / "a.jsonl", ORDERS[:3])
+    lines(tmp_path / "b.jsonl", ORDERS[3:])
+    return FileSource(tmp_path, value=Order)
+
+
+def opened(source: FileSource[Any], positions: Any = None, services: Services | None = None) -> Any:
+    positions = source.discover(CTX, None) if positions is None else positions
+    return source.reader(TaskContext(CTX, 0, 1, "files", services or Services()), positions)
+
+
+def read(reader: Any, most: int = 100) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < most and (batch := reader.poll(most - len(found), 0)) is not None:
+        found += batch.values
+    return found
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_file_that_has_changed_is_refused_however_far_it_was_read(
+    source: FileSource[Order], tmp_path: Path, rows: int
+) -> None:
+    """Also with the same size, and also when all of it was read."""
+    reader = opened(source)
+    assert read(reader, rows) == ORDERS[:rows]
+    if rows == 3:
+        read(reader)
+    at = reader.positions()
+    text = (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(text.replace(b"row 0", b"ROW 0"))
+
+    with pytest.raises(InputLost, match=r"a\.jsonl has changed since it was found"):
+        source.discover(CTX, at)
+
+
+def test_a_file_of_which_nothing_was_read_may_be_mended_between_two_starts(
+    source: FileSource[Order], tmp_path: Path
+) -> None:
+    """A running job still refuses it: it was found otherwise."""
+    old = opened(source).positions()
+    lines(tmp_path / "a.jsonl", ORDERS[:1])
+
+    with pytest.raises(InputLost, match="has changed"):
+        read(opened(source, old))
+    assert read(opened(source, source.discover(CTX, old))) == [*ORDERS[:1], *ORDERS[3:]]
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused_before_it_is_done(
+    source: FileSource[Order], tmp_path: Path
+) -> None:
+    reader = opened(source)
+    read(reader, 1)
+    with (tmp_path / "a.jsonl").open("ab") as file:
+        file.write(b'{"id":9,"text":""}\n')
+
+    with pytest.raises(InputLost, match="has changed"):
+        read(reader)
+    assert reader.at_end() == []
+
+
+def test_a_file_that_was_read_may_go_and_one_that_was_not_may_not(source: FileSource[Order], tmp_path: Path) -> None:
+    reader = opened(source)
+    read(reader, 4)
+    at = reader.positions()
+    (tmp_path / "a.jsonl").unlink()
+    assert source.discover(CTX, at) == at, "its position stays: it does not begin anew when it comes back"
+    (tmp_path / "b.jsonl").unlink()
+    with pytest.raises(InputLost, match=r"b\.jsonl is gone.* up to row 1 only"):
+        source.discover(CTX, at)
+
+
+def test_a_bad_row_is_named_and_nothing_has_moved(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"id":1,"text":"x"}\n\nno order\n{"id":2,"text":"y"}\n')
+    source = FileSource(tmp_path, value=Order)
+    reader = opened(source)
+    with pytest.raises(PoisonRecord, match=r"a\.jsonl/0/1"):
+        reader.poll(10, 0)
+    assert reader.positions() == source.discover(CTX, None)
+
+    refused: list[tuple[int, bytes | None]] = []
+
+    def refuse(operator: str, raw: RawRecord, error: Exception) -> None:
+        refused.append((raw.offset, raw.value))
+
+    assert read(opened(source, services=Services(refuse))) == [Order(1, "x"), Order(2, "y")]
+    assert refused == [(1, b"no order")]
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "avro", "parquet"])
+def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    WRITERS[ending](path, ORDERS)
+    path.write_bytes(path.read_bytes()[:-9])
+    reader = opened(FileSource(tmp_path, value=Order, format=ending.split(".")[0]))
+
+    with pytest.raises(Fatal, match=r"cannot be read behind row \d.*Nothing was skipped"):
+        read(reader)
+    assert reader.at_end() == []
+
+
+# ---------------------------------------------------------------- values
+
+
+class Kind(enum.Enum):
+    A = "a"
+
+
+class Struct(msgspec.Struct):
+    day: datetime.date
+    at: datetime.datetime
+    price: Annotated[decimal.Decimal, Field(max_digits=9, decimal_places=2)]
+    raw: bytes
+    names: list[str]
+    kind: Kind
+    nothing: int | None
+
+
+class Model(BaseModel):
+    day: datetime.date
+    at: datetime.datetime
+    price: Annotated[decimal.Decimal, Field(max_digits=9, decimal_places=2)]
+    raw: bytes
+    names: list[str]
+    kind: Kind
+    nothing: int | None
+
+
+PARTS: dict[str, Any] = {
+    "day": datetime.date(2026, 1, 31),
+    "at": datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, datetime.UTC),
+    "price": decimal.Decimal("10.50"),
+    "raw": b"\x00\xff",
+    "names": ["x", "", "✓"],
+    "kind": Kind.A,
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("model", [Struct, Model])
+@pytest.mark.parametrize("form", ["avro", "parquet"])
+def test_what_a_sink_writes_a_source_reads(model: Any, form: str, tmp_path: Path) -> None:
+    if form == "parquet":
+        columns = pa.schema(
+            [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(9, 2)),
+             ("raw", pa.binary()), ("names", pa.list_(pa.string())), ("kind", pa.string()), ("nothing", pa.int64())]
+        )  # fmt: skip
+        row = {**PARTS, "kind": "a"}
+        pyarrow.parquet.write_table(pa.Table.from_pylist([row], schema=columns), tmp_path / "part-1.parquet")
+    else:
+        sink = FileSink(tmp_path, value=model, format=form)
+        writer = sink.writer(TaskContext(CTX, 0, 1, "out", Services(), Epoch(1)))
+        writer.write(Batch([model(**PARTS)], range(1), ListOrigin("in", "list", 0, 0, [1])))
+        (committable,) = writer.seal(EpochId(Epoch(1), Term(1)))()
+        staged = next(tmp_path.glob(".staged*"))
+        staged.rename(tmp_path / str(committable.payload["final"]))
+
+    (value,) = read(opened(FileSource(tmp_path, value=model, format=form)))
+
+    assert value == model(**PARTS)
+
+
+# ---------------------------------------------------------------- wrong use
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: FileSource("s3://bucket/x"), "directories of this machine"),
+        (lambda: FileSource(""), "names no directory"),
+        (lambda: FileSource("x", format="csv"), "FileSource reads jsonl, avro and parquet"),
+        (lambda: FileSource("x", files="a/*.jsonl"), "it has no slash"),
+    ],
+)
+def test_what_makes_no_source_is_refused(make: Callable[[], Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
+
+
+def test_a_directory_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such directory: make it first"):
+        FileSource(tmp_path / "none").discover(CTX, None)
+
+
+def test_a_name_that_nobody_can_print_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a\n.jsonl").touch()
+    with pytest.raises(ConfigError, match="cannot be printed"):
+        FileSource(tmp_path).discover(CTX, None)
+
+
+def test_positions_of_something_else_are_refused(source: FileSource[Order]) -> None:
+    with pytest.raises(CorruptCheckpoint, match="not a position in a file"):
+        source.discover(CTX, {SplitId("a.jsonl/0"): {"offset": 1}})
+
+
+def test_only_names_that_match_are_read(tmp_path: Path) -> None:
+    for name in ("part-1.txt", "other.txt"):
+        (tmp_path / name).write_bytes(b"1\n")
+    os.mkfifo(tmp_path / "part-pipe.txt")
+
+    assert [*FileSource(tmp_path, value=int, files="part-*").discover(CTX, None)] == ["part-1.txt/0"]
+
+
+def test_event_time_is_refused_with_the_reason(tmp_path: Path) -> None:
+    stream = Pipeline("job").source(FileSource(tmp_path, value=Order), name="files")
+    with pytest.raises(PlanError, match="with_timestamps behind source 'files': each file is a split of its own"):
+        stream.with_timestamps(lambda order: order.id, watermarks=bounded(1))
+    stream.sink(MemorySink(), name="out")
+
+
+# ---------------------------------------------------------------- a whole job
+
+APP = """
+from kafka_eos import Pipeline
+from kafka_eos.connectors.files import FileSink, FileSource
+
+pipeline = Pipeline("files", checkpoint_dir="checkpoints", state_dir="state", parallelism=2, max_records_per_epoch=20)
+(
+    pipeline.source(FileSource("in", value=dict[str, int]), name="in")
+    .key_by(lambda row: row["id"] % 3)
+    .fold(name="count", init=lambda: 0, step=lambda count, row: count + 1, emit=lambda key, count: {"n": [key, count]})
+    .sink(FileSink("out"), name="out")
+)
+"""
+
+
+def test_a_job_reads_each_row_once_also_when_its_worker_and_its_supervisor_die(tmp_path: Path) -> None:
+    """And a file that comes between two runs; a third run has nothing to do."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "in").mkdir()
+    rows = [msgspec.json.encode({"id": n}) + b"\n" for n in range(300)]
+    for number in range(5):
+        (tmp_path / "in" / f"{number}.jsonl").write_bytes(b"".join(rows[50 * number : 50 * number + 50]))
+    _run(tmp_path, "worker.ack.before=kill@2;commit.before=kill", -signal.SIGKILL)
+    (tmp_path / "in" / "5.jsonl").write_bytes(b"".join(rows[250:]))
+    _run(tmp_path, "worker.ack.before=kill")
+    _run(tmp_path)
+
+    lines_ = [line for part in (tmp_path / "out").glob("part-*") for line in part.read_bytes().splitlines()]
+    assert sorted(msgspec.json.decode(line)["n"] for line in lines_) == sorted(
+        [key, count] for key in range(3) for count in range(1, 101)
+    )
+
+
+def _run(directory: Path, failpoints: str = "", code: int = 0) -> None:
+    log = directory / f"hits-{uuid.uuid4().hex}"
+    told = {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(log)} if failpoints else {}
+    command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "--until-caught-up"]
+    done = subprocess.run(command, cwd=directory, env=os.environ | told, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr + done.stdout
+    assert len(log.read_text().splitlines() if failpoints else []) == failpoints.count("=")

@@ -1,0 +1,153 @@
+"""Every source of the package keeps the contract of ``interfaces.Source``, and sources that do not are found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.interfaces import Position, Positions
+from kafka_eos.testing import ContractBroken, ListSource, SourceUnderTest, check_source
+from kafka_eos.testing.sources import ListReader
+from tests.waiting import PATIENCE
+
+WORDS = ["one", "two", "three", "four", "five", "six"]
+
+
+def of_list(make: Callable[[Sequence[str]], ListSource] = lambda words: ListSource(words, splits=2)) -> SourceUnderTest:
+    words = [*WORDS]
+    return SourceUnderTest(lambda: make(words), WORDS, lose=words.clear)
+
+
+def test_a_list() -> None:
+    check_source(of_list)
+
+
+# ---------------------------------------------------------------- sources that break the contract
+
+
+class Broken(ListSource):
+    """``reader`` makes the readers, in place of ``ListReader``."""
+
+    made: type[ListReader] = ListReader
+
+    def reader(self, ctx: Any, positions: Positions) -> ListReader:
+        return self.made(self, ctx.operator, positions)
+
+
+def with_reader(reader: type[ListReader]) -> Callable[[], SourceUnderTest]:
+    source = type("Source", (Broken,), {"made": reader})
+    return lambda: of_list(lambda words: source(words, splits=2))
+
+
+class Ahead(ListReader):
+    """Its positions are those of what it has fetched."""
+
+    def positions(self) -> Positions:
+        return {split: _at(index + 1) for split, index in self._next.items()}
+
+
+class Greedy(ListReader):
+    def poll(self, max_records: int, timeout: float) -> Any:
+        return super().poll(max_records + 1, timeout)
+
+
+class Restless(ListReader):
+    def pause(self, splits: Any) -> None:
+        """It goes on."""
+
+
+class Doubling(ListReader):
+    def assign(self, positions: Positions) -> None:
+        """It begins anew."""
+        super().assign(dict.fromkeys(positions, _at(0)))
+
+
+class Deaf(ListReader):
+    def at_end(self) -> Any:
+        return []
+
+
+class Hasty(ListReader):
+    def reached(self, ends: Positions) -> bool:
+        return True
+
+
+class Early(ListReader):
+    def lag(self) -> int:
+        return 0
+
+
+def _at(index: int) -> Position:
+    return {"index": index}
+
+
+class Forgetful(ListSource):
+    def discover(self, ctx: Any, known: Positions | None) -> Positions:
+        return super().discover(ctx, None)
+
+
+class Lenient(ListSource):
+    """What is gone it takes for read."""
+
+    def discover(self, ctx: Any, known: Positions | None) -> Positions:
+        return known or super().discover(ctx, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "check", "why"),
+    [
+        (with_reader(Ahead), "replays", "records are missing"),
+        (with_reader(Greedy), "reads-all", "returned 3 rows"),
+        (with_reader(Restless), "pause", "all paused returned"),
+        (with_reader(Doubling), "replays", "or twice"),
+        (with_reader(Deaf), "at-end", "at_end names"),
+        (with_reader(Hasty), "ends-stay", "says that it has reached the ends"),
+        (with_reader(Early), "at-end", "lag"),
+        (lambda: of_list(lambda words: Forgetful(words, splits=2)), "known-splits-stay", "unchanged"),
+        (lambda: of_list(lambda words: Lenient(words, splits=2)), "input-lost", "nobody raised InputLost"),
+    ],
+)
+def test_a_source_that_breaks_the_contract_is_named(
+    target: Callable[[], SourceUnderTest], check: str, why: str
+) -> None:
+    with pytest.raises(ContractBroken, match=f"(?s){check}: .*{why}"):
+        check_source(target, check)
+
+
+# ---------------------------------------------------------------- Kafka
+
+
+def test_kafka(bootstrap: str, topic: Callable[..., str], admin: AdminClient) -> None:
+    """Two topics with an end and without, and one of several partitions."""
+
+    def several(**options: Any) -> SourceUnderTest:
+        names = [topic(partitions=1), topic(partitions=1)]
+        _send(bootstrap, names, WORDS)
+
+        def grow() -> list[str]:
+            _send(bootstrap, names, ["seven", "eight"])
+            return ["seven", "eight"]
+
+        def lose() -> None:
+            for gone in admin.delete_records([TopicPartition(name, 0, 3) for name in names]).values():
+                gone.result(PATIENCE)
+
+        return SourceUnderTest(
+            lambda: KafkaSource(names, value=str, **options), WORDS, grow=grow, lose=lose, settings=settings
+        )
+
+    settings = {"bootstrap_servers": bootstrap}
+    check_source(several)
+    check_source(lambda: several(until="latest"), "bounded", "replays", "at-end")
+
+
+def _send(bootstrap: str, topics: Sequence[str], words: Sequence[str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number, word in enumerate(words):
+        producer.produce(topics[number % len(topics)], word.encode())
+    assert producer.flush(PATIENCE) == 0

@@ -1,0 +1,298 @@
+"""Which topics a source reads, where it ends for good, and what its header filter leaves out: without a broker, or
+against a log at the wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.connectors.kafka.topics import Subscription
+from kafka_eos.dead_letters.places import places
+from kafka_eos.errors import ConfigError, PoisonRecord
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import JobContext, Positions, Reader, Services, TaskContext
+from kafka_eos.records import RawRecord
+from tests.kafka_log import Log
+from tests.scripted import ScriptedBroker
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def log() -> Log:
+    """Of two partitions, with four records each: from second 1 on, one a second."""
+    log = Log(2)
+    for partition in (0, 1):
+        for second in range(1, 5):
+            log.append(partition, f"{partition}{second}".encode(), timestamp=second * 1000)
+    return log
+
+
+@pytest.fixture
+def broker(log: Log) -> Iterator[ScriptedBroker]:
+    with log.served() as broker:
+        yield broker
+
+
+@pytest.fixture
+def ctx(broker: ScriptedBroker) -> JobContext:
+    return JobContext("job", Term(1), {"bootstrap_servers": broker.address})
+
+
+@pytest.fixture
+def opened(ctx: JobContext) -> Iterator[Callable[..., Reader[Any]]]:
+    readers: list[Reader[Any]] = []
+
+    def open_(source: KafkaSource[Any], positions: Positions, services: Services | None = None) -> Reader[Any]:
+        readers.append(source.reader(TaskContext(ctx, 0, 1, "numbers", services or Services()), positions))
+        return readers[-1]
+
+    yield open_
+    for reader in readers:
+        reader.close()
+
+
+def source_of(**options: Any) -> KafkaSource[Any]:
+    return KafkaSource("in", value=str, config={"fetch.wait.max.ms": 10}, **options)
+
+
+def at(positions: Positions, part: str = "offset") -> list[Any]:
+    return [where.get(part) for _, where in sorted(positions.items())]
+
+
+def read(reader: Reader[Any], ends: Positions) -> list[str]:
+    found: list[str] = []
+
+    def there() -> bool:
+        batch = reader.poll(3, 0.05)
+        found.extend([] if batch is None else batch.values)
+        return reader.reached(ends)
+
+    eventually(there, "the end")
+    return sorted(found)
+
+
+# ---------------------------------------------------------------- which topics
+
+
+def test_a_pattern_must_match_whole_names_and_leaves_out_what_is_excluded() -> None:
+    topics = Subscription.of(re.compile(r"orders-.+"), ["orders-old"])
+
+    assert topics.chosen(["orders", "orders-a", "orders-old", "my-orders-b"]) == ["orders-a"]
+    assert topics.is_let_go("orders-old")
+    assert topics.reads("orders-old"), "its positions stay known"
+
+
+def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
+    assert Subscription.of(["a", "b"]).chosen(["b", "c"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "why"),
+    [
+        ([], {}, "a source reads a topic, several different ones, or a pattern"),
+        (["a", "a"], {}, "several different ones"),
+        (["a", "no topic"], {}, "'no topic' is not a Kafka topic name"),
+        ("", {}, "'' is not a Kafka topic name"),
+        ("a", {"exclude": ["b"]}, "exclude= takes topics out of a pattern"),
+        (re.compile("a.*"), {"exclude": "ab"}, r"exclude= is a list of topics: exclude=\['ab'\]"),
+        ("a", {"header_filter": b"x"}, "header_filter= is a function"),
+        ("a", {"until": "now"}, "until='now': use \"latest\""),
+        ("a", {"until": {}}, "until={}: use"),
+        ("a", {"until": {0: -1}}, "until="),
+        ("a", {"until": {"b/0": 1}}, "until="),
+        (["a", "b"], {"until": {0: 1}}, "until="),
+    ],
+)
+def test_what_makes_no_source_is_refused(topics: Any, options: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        KafkaSource(topics, **options)
+
+
+def test_positions_of_topics_that_no_pattern_matches_are_refused(ctx: JobContext) -> None:
+    known: Any = {SplitId("other/0"): {"offset": 0, "topic_id": "x"}}
+
+    with pytest.raises(ConfigError, match="positions of other/0, but the source now reads topics that match 'i.*'"):
+        KafkaSource(re.compile("i.*")).discover(ctx, known)
+
+
+def test_positions_say_the_same_whether_a_source_reads_one_topic_or_more(ctx: JobContext) -> None:
+    """So those of a checkpoint of one topic go on in a list or a pattern that has it, and back."""
+    known = KafkaSource("in").discover(ctx, None)
+
+    assert {*known[SplitId("in/0")]} == {"offset", "topic_id", "begin"}
+    for source in (KafkaSource(["in"]), KafkaSource(re.compile("i.*")), KafkaSource("in")):
+        assert source.discover(ctx, known) == known
+
+
+# ---------------------------------------------------------------- where it ends
+
+
+@pytest.mark.parametrize(
+    ("until", "end"),
+    [
+        ("latest", [4, 4]),
+        (datetime.fromtimestamp(3, UTC), [2, 2]),
+        (datetime.fromtimestamp(9, UTC), [4, 4]),
+        ({0: 1, 1: 3}, [1, 3]),
+        ({"in/0": 0, "in/1": 4}, [0, 4]),
+    ],
+)
+def test_an_end_is_looked_up_at_the_first_start_and_kept(ctx: JobContext, log: Log, until: Any, end: list[int]) -> None:
+    source = source_of(until=until)
+    known = source.discover(ctx, None)
+    log.append(0, b"later", timestamp=2_000)
+
+    assert at(known, "until") == end
+    assert source.discover(ctx, known) == known
+    bounds = source.bounds(known)
+    assert bounds is not None
+    assert at(bounds) == end
+
+
+def test_what_begins_behind_its_end_is_not_read(ctx: JobContext) -> None:
+    known = source_of(start="latest", until={0: 1, 1: 4}).discover(ctx, None)
+
+    assert (at(known), at(known, "until")) == ([4, 4], [4, 4])
+
+
+def test_a_partition_that_comes_later_lies_behind_the_end(ctx: JobContext, log: Log) -> None:
+    source = source_of(until="latest")
+    known = {split: where for split, where in source.discover(ctx, None).items() if split.endswith("0")}
+
+    assert source.discover(ctx, known) == known
+
+
+def test_a_source_that_gets_an_end_later_gets_it_then_and_one_that_loses_it_goes_on(ctx: JobContext) -> None:
+    endless = source_of().discover(ctx, None)
+    bounded = source_of(until="latest").discover(ctx, endless)
+
+    assert at(bounded, "until") == [4, 4]
+    assert source_of().discover(ctx, bounded) == endless
+    assert source_of().bounds(bounded) is None
+
+
+def test_what_is_found_at_the_start_that_looks_the_end_up_is_read_up_to_it(ctx: JobContext) -> None:
+    known = {split: where for split, where in source_of().discover(ctx, None).items() if split.endswith("0")}
+
+    assert at(source_of(until="latest").discover(ctx, known), "until") == [4, 4]
+
+
+def test_an_end_that_nobody_can_tell_is_refused(ctx: JobContext) -> None:
+    with pytest.raises(ConfigError, match="still to come"):
+        source_of(until=datetime.now(UTC) + timedelta(hours=1)).discover(ctx, None)
+    with pytest.raises(ConfigError, match="until= ends in/1 before offset 5, and its committed records end before 4"):
+        source_of(until={0: 1, 1: 5}).discover(ctx, None)
+    with pytest.raises(ConfigError, match="until= names no offset of in/1"):
+        source_of(until={0: 1}).discover(ctx, None)
+
+
+def test_nothing_is_returned_behind_the_end(ctx: JobContext, log: Log, opened: Callable[..., Reader[Any]]) -> None:
+    """Also what came into the topic long before the reader did; and there is no lag left."""
+    source = source_of(until={0: 2, 1: 3})
+    known = source.discover(ctx, None)
+    bounds = source.bounds(known)
+    assert bounds is not None
+    log.append(0, *[b"later"] * 5)
+    reader = opened(source, known)
+
+    assert read(reader, bounds) == ["01", "02", "11", "12", "13"]
+    assert at(reader.positions()) == [2, 3]
+    assert all(reader.poll(10, 0.05) is None for _ in range(3))
+    assert sorted(reader.at_end()) == ["in/0", "in/1"]
+    assert reader.lag() == 0
+
+
+def test_a_reader_that_begins_at_the_end_is_over_at_once(ctx: JobContext, opened: Callable[..., Reader[Any]]) -> None:
+    source = source_of(until={0: 2, 1: 0})
+    known = source.discover(ctx, None)
+    reader = opened(source, {split: {**where, "offset": where["until"]} for split, where in known.items()})
+
+    assert sorted(reader.at_end()) == ["in/0", "in/1"]
+    assert reader.poll(10, 0) is None
+    reader.pause([SplitId("in/0")])
+    reader.pause([])
+
+
+def test_an_end_behind_control_records_is_reached(
+    ctx: JobContext, log: Log, opened: Callable[..., Reader[Any]]
+) -> None:
+    """The end of what is there lies past the marker of the last transaction, and more came behind that."""
+    log.append(0, None)
+    source = source_of(until="latest")
+    known = source.discover(ctx, None)
+    log.append(0, b"later", None)
+    bounds = source.bounds(known)
+    assert bounds is not None
+
+    assert read(opened(source, known), bounds) == ["01", "02", "03", "04", "11", "12", "13", "14"]
+
+
+# ---------------------------------------------------------------- the header filter
+
+
+def raw(offset: int, kind: str | None, value: bytes = b"x") -> RawRecord:
+    headers = () if kind is None else (("kind", b"old"), ("kind", kind.encode()))
+    return RawRecord("in", 0, offset, -1, None, value, headers)
+
+
+def test_a_filter_sees_headers_and_leaves_records_out_before_they_are_decoded() -> None:
+    source = KafkaSource("in", value=int, header_filter=lambda headers: headers.get("kind") == b"order")
+    refused: list[int] = []
+    raws = [raw(0, "order", b"1"), raw(1, "other", b"no number"), raw(2, None), raw(3, "order", b"4")]
+
+    batch = source.decode("in", [*raws, raw(4, "order", b"bad")], lambda raw, error: refused.append(raw.offset))
+
+    assert (batch.values, list(batch.rows), refused) == ([1, 4], [0, 3], [4])
+    assert [batch.origin.offsets[row] for row in batch.rows] == [0, 3]
+
+
+def test_a_record_on_which_the_filter_raises_is_refused_like_one_that_cannot_be_decoded() -> None:
+    source = KafkaSource("in", value=int, header_filter=lambda headers: headers["kind"] == b"order")
+    refused: list[tuple[int, str]] = []
+
+    batch = source.decode(
+        "in", [raw(0, None), raw(1, "order", b"2")], lambda raw, error: refused.append((raw.offset, repr(error)))
+    )
+
+    assert (batch.values, list(batch.rows), refused) == ([2], [1], [(0, "KeyError('kind')")])
+
+
+def test_a_reader_counts_what_its_filter_leaves_out_and_passes_it(
+    ctx: JobContext, opened: Callable[..., Reader[Any]]
+) -> None:
+    """No record of the log has a header."""
+    counted: list[tuple[str, int]] = []
+    source = source_of(header_filter=lambda headers: "kind" in headers, until="latest")
+    known = source.discover(ctx, None)
+    bounds = source.bounds(known)
+    assert bounds is not None
+    reader = opened(source, known, Services(left_out=lambda name, records: counted.append((name, records))))
+
+    assert read(reader, bounds) == []
+    assert at(reader.positions()) == [4, 4]
+    assert sum(records for _, records in counted) == 8
+    assert {name for name, _ in counted} == {"numbers"}
+
+
+def test_a_filter_that_raises_stops_the_job_at_the_record(ctx: JobContext, opened: Callable[..., Reader[Any]]) -> None:
+    source = source_of(header_filter=lambda headers: headers["kind"])
+    reader = opened(source, source.discover(ctx, None))
+
+    with pytest.raises(PoisonRecord, match=r"in/\d/0"):
+        eventually(lambda: reader.poll(10, 0.05), "a record")
+    assert at(reader.positions()) == [0, 0]
+
+
+def test_dead_letters_of_several_topics_are_not_taken_for_those_of_one() -> None:
+    pipeline = Pipeline("job")
+    source = pipeline.source(KafkaSource(["a", "b"], value=str), name="in", on_error=dead_letter("refused"))
+    source.sink(KafkaSink("out", value=str), name="out")
+
+    with pytest.raises(ConfigError, match="'in' reads several topics"):
+        places(pipeline.plan(), None)
