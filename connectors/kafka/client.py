@@ -86,8 +86,8 @@ _REFUSED: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-_NOT_LET_IN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
-"""Of ``_REFUSED``: passwords, tokens and certificates, which are renewed."""
+_NOT_LET_IN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+"""Of ``_REFUSED``: passwords and tokens, which are renewed."""
 _GONE: Final = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
@@ -167,8 +167,12 @@ def mapped(error: KafkaError, what: str, explain: Explain = _unexplained) -> Kaf
 
 
 def not_let_in(error: KafkaError) -> bool:
-    """Is it about who the client is, or about TLS? With the secrets of a later moment it may be let in."""
-    return error.code() in _NOT_LET_IN
+    """Is it about who the client or the broker is? With the secrets of a later moment it may be let in.
+
+    TLS also fails with a broker that ends or starts: only what names a certificate is about that.
+    """
+    about_certificates = error.code() == KafkaError._SSL and "certificate" in error.str().lower()
+    return error.code() in _NOT_LET_IN or about_certificates
 
 
 def _refused(error: KafkaError, text: str) -> ConfigError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_eos.connectors.kafka.client import consumed
+from kafka_eos.connectors.kafka.client import consumed, mapped, not_let_in
 from kafka_eos.connectors.kafka.limits import LONGEST_MS, _span
-from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, LoginRefused, RestartFromCheckpoint
 
 WHAT = "read in/3 at offset 42"
 
@@ -60,3 +60,25 @@ def test_a_fatal_error_always_stops() -> None:
 )
 def test_a_limit_is_never_shown_larger_than_it_is(milliseconds: int, text: str) -> None:
     assert _span(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "refused"),
+    [
+        (KafkaError._AUTHENTICATION, "SASL authentication error", True),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, "", True),
+        (KafkaError._SSL, "SSL handshake failed: certificate verify failed", True),
+        (KafkaError._SSL, "sslv3 alert certificate expired: SSL alert number 45", True),
+        (KafkaError._SSL, "SSL handshake failed: Disconnected", False),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "certificate", False),
+    ],
+)
+def test_who_is_not_let_in_may_be_later_and_a_broker_that_ends_refuses_nobody(
+    code: int, text: str, refused: bool
+) -> None:
+    error = KafkaError(code, text)
+
+    assert not_let_in(error) is refused
+    for found in (mapped(error, WHAT), consumed(error, WHAT)):
+        assert isinstance(found, LoginRefused) is refused
+        assert isinstance(found, ConfigError)
