@@ -1,4 +1,5 @@
-"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask.
+"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask. And savepoints
+as files: whoever has one has the state of the job.
 
 Rule: whoever asks shows the token that was printed when the dashboard began, in a header: no page of another site can
 send that, and it is in no log. An answer says what has happened, not what was begun.
@@ -8,17 +9,19 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.coordinator import requests
 from kafka_eos.errors import KafkaEosError
 from kafka_eos.ui import reading
+from kafka_eos.ui.archive import archived
 
 _PATIENCE = 600.0
 """Seconds that a job gets to answer."""
@@ -35,6 +38,7 @@ class Actions:
         return [
             Route("/api/jobs/{job}/savepoint", self._savepoint, methods=["POST"]),
             Route("/api/jobs/{job}/stop", self._stop, methods=["POST"]),
+            Route("/api/jobs/{job}/savepoints/{name}", self._download),
         ]
 
     async def _savepoint(self, request: Request) -> Response:
@@ -45,16 +49,29 @@ class Actions:
     async def _stop(self, request: Request) -> Response:
         return await self._asked(self._allowed(request), requests.Stop())
 
+    async def _download(self, request: Request) -> Response:
+        self._expect_token(request)
+        job, name = request.path_params["job"], request.path_params["name"]
+        known = reading.savepoints_of(self._home / job) if job in reading.names(self._home) else ()
+        path = next((each.path for each in known if each.path.name == name), None)
+        if path is None:
+            raise HTTPException(404, f"there is no savepoint {name!r} of {job!r} in {self._home}")
+        file = {"Content-Disposition": f'attachment; filename="{quote(f"{job}-{name}.tar")}"'}
+        return StreamingResponse(archived(path), media_type="application/x-tar", headers=file)
+
     def _allowed(self, request: Request) -> Path:
         """The directory of the job, which runs, for somebody who may ask."""
-        shown = request.headers.get("Authorization", "")
-        if not secrets.compare_digest(shown.encode(), f"Bearer {self.token}".encode()):
-            raise HTTPException(401, "this needs the token in the address that kafka-eos ui has printed")
+        self._expect_token(request)
         job: str = request.path_params["job"]
         directory = self._home / job
         if job not in reading.names(self._home) or not requests.is_running(directory):
             raise HTTPException(409, f"job {job!r} does not run in {self._home}")
         return directory
+
+    def _expect_token(self, request: Request) -> None:
+        shown = request.headers.get("Authorization", "")
+        if not secrets.compare_digest(shown.encode(), f"Bearer {self.token}".encode()):
+            raise HTTPException(401, "this needs the token in the address that kafka-eos ui has printed")
 
     async def _asked(self, directory: Path, request: requests.Request) -> Response:
         def ask() -> requests.Answer:

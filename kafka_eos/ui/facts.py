@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kafka_eos.checkpoints.savepoints import Listed
 from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.interfaces import Json
 from kafka_eos.ui.diary import epochs, happenings
@@ -50,9 +51,23 @@ def whole(found: Found) -> dict[str, Json]:
         "dead": _dead(last),
         "epochs": [*epochs(events)],
         "happenings": [*happenings(events, found.held)],
+        "savepoints": [_savepoint(each) for each in found.savepoints],
         "has_diary": found.diary is not None,
         "errors": _errors(found.status),
         "settings": last.get("plan", {}).get("settings", []),
+    }
+
+
+def _savepoint(listed: Listed) -> dict[str, Json]:
+    """One that is damaged has no figures, and says why."""
+    held = listed.savepoint
+    return {
+        "name": listed.path.name,
+        "path": str(listed.path),
+        "epoch": None if held is None else held.epoch,
+        "made_at": None if held is None else held.created_at,
+        "bytes": None if held is None else sum(file.size for file in held.files),
+        "problem": listed.problem,
     }
 
 

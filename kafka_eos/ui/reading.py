@@ -8,16 +8,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints.savepoints import Listed
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.status import STATUS, read_status
 
+_SAVEPOINTS = 20
 _DIARY_BYTES = 512 << 10
 """So much of the end of a diary is read: it grows for as long as its job lives."""
 
@@ -33,6 +35,8 @@ class Found:
     diary: list[dict[str, Any]] | None
     now: int
     """Milliseconds since the Unix epoch."""
+    savepoints: tuple[Listed, ...] = ()
+    """The newest of those in the job's own directory of them, oldest first."""
 
 
 def names(home: Path) -> list[str]:
@@ -46,7 +50,15 @@ def find(home: Path, job: str) -> Found | None:
         return None
     directory = home / job
     held = is_held(directory / paths.LOCK)
-    return Found(job, _status(directory), held, _diary(directory / paths.HISTORY), time.time_ns() // 1_000_000)
+    return Found(
+        job, _status(directory), held, _diary(directory / paths.HISTORY), time.time_ns() // 1_000_000,
+        tuple(savepoints_of(directory)[-_SAVEPOINTS:]),
+    )  # fmt: skip
+
+
+def savepoints_of(directory: Path) -> Sequence[Listed]:
+    """Those that lie where a job's are made unless somebody says another place."""
+    return savepoints.listed(paths.savepoints_of(directory))
 
 
 def _status(directory: Path) -> Mapping[str, Any]:

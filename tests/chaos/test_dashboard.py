@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def test_the_page_tells_of_kills_as_they_come_and_the_console_of_nothing(
     assert page.problems() == []
 
 
-def test_a_savepoint_is_made_and_the_job_stopped_from_the_page(new_job: NewJob, page: Page) -> None:
+def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
+    new_job: NewJob, page: Page, tmp_path: Path
+) -> None:
     job = new_job(500, "straight.py")
     actions = Actions(job.checkpoints)
     with (
@@ -89,6 +92,11 @@ def test_a_savepoint_is_made_and_the_job_stopped_from_the_page(new_job: NewJob, 
         shows(page, "Make a savepoint")
         press(page, "Make a savepoint")
         shows(page, "Savepoint of epoch")
+        page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved"))
+        shows(page, "Download")
+        press(page, "Download")
+        shows(page, "Downloaded")
+        archive = eventually(lambda: next((tmp_path / "saved").glob("*.tar"), None), "the file is saved")
         page.ask("confirm = () => true")
         press(page, "Stop the job")
         shows(page, "■ stopped")
@@ -96,6 +104,9 @@ def test_a_savepoint_is_made_and_the_job_stopped_from_the_page(new_job: NewJob, 
 
     (made,) = run.events("savepoint")
     assert verify(Path(made["path"])) == []
+    with tarfile.open(archive) as saved:
+        saved.extractall(tmp_path / "unpacked", filter="data")
+    assert verify(tmp_path / "unpacked" / Path(made["path"]).name) == []
     assert page.problems() == []
 
 

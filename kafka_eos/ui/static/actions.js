@@ -20,10 +20,32 @@ async function ask(job, what) {
   return { fault: false, text: what === "stop" ? "The job was asked to stop, and has taken its last checkpoint." : `Savepoint of epoch ${told.epoch}: ${told.path}` };
 }
 
+export const mayAsk = () => sessionStorage.getItem(KEY) !== null;
+
+// The token goes in a header, so a link cannot do it: the file is fetched whole, and then saved.
+export function Download({ job, name }) {
+  const [said, setSaid] = useState("Download");
+  const save = async () => {
+    setSaid("Downloading …");
+    const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/savepoints/${encodeURIComponent(name)}`, {
+      headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` },
+    });
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await answer.blob());
+    link.download = `${job}-${name}.tar`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+    setSaid("Downloaded");
+  };
+  return html`<button aria-label=${`Download savepoint ${name}`} disabled=${said === "Downloading …"}
+    onClick=${() => save().catch((error) => setSaid(`Not downloaded: ${error.message}`))}>${said}</button>`;
+}
+
 export function Actions({ job }) {
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState(null);
-  if (sessionStorage.getItem(KEY) === null || (job.pid === null && said === null)) return null;
+  if (!mayAsk() || (job.pid === null && said === null)) return null;
   const run = async (what, begun) => {
     setBusy(true);
     setSaid({ fault: false, text: begun });

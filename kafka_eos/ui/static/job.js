@@ -1,7 +1,7 @@
 // One job: how it stands, its plan, its epochs, what happened to it, and what it holds.
 
 import { html } from "./vendor/htm-preact.js";
-import { Actions } from "./actions.js";
+import { Actions, Download, mayAsk } from "./actions.js";
 import { figures, Graph } from "./graph.js";
 import { useNow, useRoom } from "./live.js";
 import { Section, State, Table, Tile } from "./parts.js";
@@ -88,6 +88,19 @@ function Held({ job }) {
   <//>`;
 }
 
+function Savepoints({ job }) {
+  const rows = [...job.savepoints].reverse().map((each) => [
+    html`<span title=${each.name}>${each.problem ? each.name : clock(each.made_at)}</span>`,
+    each.problem ? "damaged" : count(each.epoch), bytes(each.bytes),
+    ...(mayAsk() ? [each.problem ? "" : html`<${Download} key=${each.name} job=${job.job} name=${each.name} />`] : []),
+  ]);
+  const columns = ["made", "#epoch", "#size", ...(mayAsk() ? ["as a file"] : [])];
+  return rows.length > 0 && html`<${Section} title="Savepoints" note=${`In ${job.savepoints[0].path.replace(/[/][^/]*$/, "")}, the newest first.`}>
+    <${Table} caption="Savepoints of the job" columns=${columns} rows=${rows} />
+    ${job.savepoints.filter((each) => each.problem).map((each) => html`<p class="why fault">${each.problem}</p>`)}
+  <//>`;
+}
+
 const Letters = ({ job }) => job.dead.length > 0 && html`<${Section} title="Dead letters" note="Records that could not be processed, in this run; they are in the dead letter topic of their source, each with its reason.">
   <${Table} caption="Dead letters by source and operator" columns=${["source", "refused by", "#records"]}
     rows=${job.dead.map((each) => [each.source, each.operator, count(each.count)])} />
@@ -120,6 +133,6 @@ export function Job({ job }) {
     <${Epochs} job=${job} room=${room} />
     <div class="columns">
       <${Happenings} job=${job} />
-      <div><${Partitions} job=${job} /><${Watermarks} job=${job} /><${Held} job=${job} /><${Letters} job=${job} /><${Errors} job=${job} now=${now} /><${Settings} job=${job} /></div>
+      <div><${Partitions} job=${job} /><${Watermarks} job=${job} /><${Held} job=${job} /><${Savepoints} job=${job} /><${Letters} job=${job} /><${Errors} job=${job} now=${now} /><${Settings} job=${job} /></div>
     </div>`;
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +13,19 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
+import msgspec
 import pytest
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.coordinator.status import StatusFile
 from kafka_eos.ui.actions import Actions
 from kafka_eos.ui.pages import Pages
 from kafka_eos.ui.server import serving
+from tests.unit.checkpoints.checkpoint_samples import SAVEPOINT
 from tests.waiting import PATIENCE, eventually
 
 
@@ -94,6 +100,56 @@ def test_a_job_that_does_not_run_is_asked_for_nothing(tmp_path: Path) -> None:
         assert asked(url, "/api/jobs/other/stop", token)[0] == 409
         assert asked(url, "/api/jobs/orders/stop", token, "GET")[0] == 405
         assert not (tmp_path / "other").exists()
+
+
+def stored(home: Path, name: str) -> Path:
+    """A savepoint of the job, with a file of 1,500 bytes."""
+    target = home / "orders.savepoints" / name
+    content = home / "content"
+    content.write_bytes(b"state" * 300)
+    with savepoints.staged(target) as draft:
+        handle = dataclasses.replace(SAVEPOINT.operators[0], files=(draft.files.upload(content, "0.rows"),))
+        draft.publish(msgspec.structs.replace(SAVEPOINT, job="orders", operators=(handle,)))
+    return target
+
+
+def fetched(url: str, path: str, token: str) -> tuple[str, bytes]:
+    with urlopen(Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE) as answer:
+        return answer.headers["Content-Disposition"], answer.read()
+
+
+def test_a_savepoint_is_listed_and_comes_as_one_file_that_holds_all_of_it(tmp_path: Path) -> None:
+    with dashboard(tmp_path) as (url, token):
+        stored(tmp_path, "20260101T000000Z-abcd")
+        (tmp_path / "orders.savepoints/broken").mkdir()
+        (tmp_path / "orders.savepoints/broken/savepoint.json").write_text("nonsense")
+        listed = asked(url, "/api/jobs/orders", None, "GET")[1]["savepoints"]
+        name, content = fetched(url, "/api/jobs/orders/savepoints/20260101T000000Z-abcd", token)
+
+    assert [(each["name"], each["epoch"], each["bytes"]) for each in listed] == [
+        ("20260101T000000Z-abcd", 7, 1500), ("broken", None, None),
+    ]  # fmt: skip
+    assert listed[1]["problem"] and not listed[0]["problem"]
+    assert name == 'attachment; filename="orders-20260101T000000Z-abcd.tar"'
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(tmp_path / "elsewhere", filter="data")
+    assert savepoints.verify(tmp_path / "elsewhere/20260101T000000Z-abcd") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "shown", "status"),
+    [
+        ("orders/savepoints/one", None, 401),
+        ("orders/savepoints/two", "token", 404),
+        ("orders/savepoints/..%2Forders", "token", 404),
+        ("other/savepoints/one", "token", 404),
+    ],
+)
+def test_nothing_else_comes_and_not_to_everybody(tmp_path: Path, path: str, shown: str | None, status: int) -> None:
+    with dashboard(tmp_path) as (url, token):
+        stored(tmp_path, "one")
+
+        assert asked(url, f"/api/jobs/{path}", token if shown else None, "GET")[0] == status
 
 
 def test_a_token_is_of_one_dashboard(tmp_path: Path) -> None:
