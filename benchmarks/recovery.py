@@ -32,7 +32,7 @@ from benchmarks.run import own_broker
 from benchmarks.workloads import payments
 
 _ROOT = Path(__file__).parents[1]
-_INPUT, _OUTPUT = "payments", "totals"
+INPUT, OUTPUT = "payments", "totals"
 _PATIENCE = 300.0
 PARTS = ("detect", "start Python, recover, restore", "first epoch to its decision", "commit")
 
@@ -48,22 +48,30 @@ class Recovery:
 class Job:
     """The running sum as a process with its own checkpoints."""
 
-    def __init__(self, bootstrap: str, home: Path) -> None:
+    def __init__(self, bootstrap: str, home: Path, log: Path | None = None, *options: str, **settings: str) -> None:
+        """``log``: by default ``log`` in ``home``; ``settings``: by their variables. In a process group of its own."""
         self._history = home / "bench" / "history.jsonl"
         environment = {
             **os.environ,
             "PYTHONPATH": str(_ROOT),
             "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
             "KAFKA_EOS_PARALLELISM": "1",  # the one that is killed has all of the state
-            "BENCH_INPUT": _INPUT,
-            "BENCH_OUTPUT": _OUTPUT,
+            "BENCH_INPUT": INPUT,
+            "BENCH_OUTPUT": OUTPUT,
             "BENCH_DIRECTORY": str(home),
             "KAFKA_EOS_TAKE_OVER": "true",  # from the job that was measured before, whose directory is gone
             "BENCH_WORKLOAD": "W2",
+            **settings,
         }
         command = [sys.executable, "-m", "kafka_eos", "run", str(_ROOT / "benchmarks" / "apps" / "ours.py")]
-        with (home / "log").open("wb") as log:
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        with (log or home / "log").open("wb") as out:
+            self._process = subprocess.Popen(
+                [*command, *options], env=environment, stdout=out, stderr=out, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def events(self, name: str) -> list[dict[str, Any]]:
         if not self._history.exists():
@@ -78,6 +86,16 @@ class Job:
         os.kill(worker, signal.SIGKILL)
         return now
 
+    def first_output(self, term: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Wait for the first committed epoch of a term that has output: when it was decided, and committed."""
+
+        def committed() -> list[dict[str, Any]]:
+            return [e for e in self.events("committed") if e["term"] == term and any(e["records"].values())]
+
+        until(lambda: bool(committed()))
+        found = committed()[0]
+        return next(event for event in self.events("decided") if event["epoch"] == found["epoch"]), found
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
@@ -87,21 +105,14 @@ def measure(job: Job) -> Recovery:
     """Kill the worker once, and wait until an epoch with output of its successor is committed."""
     restarts, runs = len(job.events("restarting")), len(job.events("running"))
     killed = job.kill_worker()
-    _until(lambda: len(job.events("running")) > runs)
-    term = job.events("running")[-1]["term"]
-
-    def of_the_new_term() -> list[dict[str, Any]]:
-        return [event for event in job.events("committed") if event["term"] == term and any(event["records"].values())]
-
-    _until(lambda: bool(of_the_new_term()))
-    committed = of_the_new_term()[0]
-    decided = next(event for event in job.events("decided") if event["epoch"] == committed["epoch"])
-    events = (job.events("restarting")[restarts], job.events("running")[-1], decided, committed)
+    until(lambda: len(job.events("running")) > runs)
+    first = job.first_output(job.events("running")[-1]["term"])
+    events = (job.events("restarting")[restarts], job.events("running")[-1], *first)
     marks = [killed, *(event["at"] for event in events)]
     return Recovery(tuple(later - earlier for earlier, later in pairwise(marks)), marks[-1] - killed)
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -110,7 +121,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def _new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
+def new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
     """Some records a second for as long as the block runs, from a thread of its own."""
     done = threading.Event()
     records = [(account, value) for account, _, value in payments(rate, keys)]
@@ -119,7 +130,7 @@ def _new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
         producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
         while not done.wait(0.05):
             for account, value in records[: rate // 20]:
-                producer.produce(_INPUT, value, account)
+                producer.produce(INPUT, value, account)
             producer.poll(0)
         producer.flush(30)
 
@@ -132,7 +143,7 @@ def _new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
         thread.join()
 
 
-def _everything(keys: int) -> Iterator[tuple[str, bytes]]:
+def everything(keys: int) -> Iterator[tuple[str, bytes]]:
     """One record for each of ``keys`` accounts."""
     for number in range(keys):
         yield (
@@ -156,13 +167,13 @@ def recoveries(keys: int, kills: int, rate: int) -> list[Recovery]:
     """Kill a job with so many keys of state again and again, on a broker of its own; ``rate``: new records a second."""
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = BrokerClient(broker.bootstrap)
-        for topic in (_INPUT, _OUTPUT):
+        for topic in (INPUT, OUTPUT):
             cluster.create(topic)
-        cluster.load(_INPUT, _everything(keys))
+        cluster.load(INPUT, everything(keys))
         job = Job(broker.bootstrap, Path(home))
         try:
-            _until(lambda: cluster.visible(_OUTPUT) >= keys)
-            with _new_records(broker.bootstrap, rate, keys):
+            until(lambda: cluster.visible(OUTPUT) >= keys)
+            with new_records(broker.bootstrap, rate, keys):
                 return [_kill(job) for _ in range(kills)]
         finally:
             job.stop()
@@ -171,7 +182,7 @@ def recoveries(keys: int, kills: int, rate: int) -> list[Recovery]:
 def _kill(job: Job) -> Recovery:
     """One more kill, of a job that is at work: an epoch was committed since the last one."""
     before = len(job.events("committed"))
-    _until(lambda: len(job.events("committed")) > before + 1)
+    until(lambda: len(job.events("committed")) > before + 1)
     load = os.getloadavg()[0]
     found = measure(job)
     print(f"{found.total:.0f} ms, load before {load:.1f}", file=sys.stderr)
