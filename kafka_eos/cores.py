@@ -36,14 +36,20 @@ def _rounded_up(time: int, period: int) -> int:
     return -(-time // period)
 
 
-def _quotas(root: Path) -> Iterator[tuple[int, int]]:
-    """(CPU time, in so much time) of each cgroup that the process is in and that has a quota."""
+def cgroups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
+    """Version and directory of each cgroup that the process is in, and that may limit what ``controller`` counts."""
     for line in _text(root / _MEMBERSHIP).splitlines():
         _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         if not controllers:
-            yield from (quota for group in _upwards(path) for quota in _version_2(root / _HIERARCHY / group))
-        elif "cpu" in controllers.split(","):
-            yield from (quota for group in _upwards(path) for quota in _version_1(root / _HIERARCHY / "cpu" / group))
+            yield from ((2, root / _HIERARCHY / group) for group in _upwards(path))
+        elif controller in controllers.split(","):
+            yield from ((1, root / _HIERARCHY / controller / group) for group in _upwards(path))
+
+
+def _quotas(root: Path) -> Iterator[tuple[int, int]]:
+    """(CPU time, in so much time) of each cgroup that the process is in and that has a quota."""
+    for version, group in cgroups(root, "cpu"):
+        yield from _version_2(group) if version == 2 else _version_1(group)
 
 
 def _upwards(path: str) -> Iterator[PurePosixPath]:

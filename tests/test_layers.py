@@ -84,8 +84,9 @@ MAY_IMPORT: Mapping[str, str] = {
     "operators exchange connectors coordinator app collector spark devbroker secrets",
     "dead_letters": "errors ids interfaces records settings plan checkpoints state connectors app dsl",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
+    "doctor": "errors interfaces settings plan checkpoints coordinator cores",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
-    "app spark explain terminal devbroker audit dead_letters demo stacks extras ui",
+    "app spark explain terminal devbroker audit dead_letters demo stacks extras ui doctor",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

@@ -204,6 +204,11 @@ class KafkaSink(Generic[T]):
                 notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
         return [*told, *notices]
 
+    def clock(self, ctx: JobContext) -> tuple[float, float] | None:
+        """See ``interfaces.HasClock``."""
+        with KafkaRequests(self._cluster(ctx)) as rpc:
+            return rpc.clock()
+
     def writer(self, ctx: TaskContext) -> Writer[T]:
         to = _target(ctx, self._cluster(ctx.job), self.topic)
         where = batching(self._cluster(ctx.job), to)

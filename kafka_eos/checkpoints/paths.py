@@ -11,6 +11,7 @@
     provenance/<sha256>               one file, as versions before the packs stored it
     origin.json                       which savepoint the job began with, if with one
     heartbeats/<writer>-<count>.json  a supervisor that others stand by for is alive; liveness only
+    trials/<token>                    kafka-eos doctor tries whether the store keeps its promises; taken away at once
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
@@ -62,7 +63,10 @@ PROVENANCE = "provenance"
 HEARTBEATS = "heartbeats"
 """Made when the first one is stored: by supervisors that others may stand by for."""
 
-MADE_WHEN_NEEDED = (PROVENANCE, HEARTBEATS)
+TRIALS = "trials"
+"""Made when the first one is: of ``kafka-eos doctor``."""
+
+MADE_WHEN_NEEDED = (PROVENANCE, HEARTBEATS, TRIALS)
 
 REQUESTS = "requests"
 """Always on the machine where the job runs, also if its checkpoints are not."""
@@ -167,6 +171,10 @@ def heartbeat_name(writer: str, count: int) -> str:
     name = f"{HEARTBEATS}/{writer}-{count:010d}.json"
     parse_heartbeat_name(name)
     return name
+
+
+def trial_name(token: str) -> str:
+    return f"{TRIALS}/{token}"
 
 
 def parse_heartbeat_name(name: str) -> tuple[str, int]:

@@ -50,7 +50,7 @@ _COMMANDS = {
     ),
     "doctor": (
         "doctor:doctor",
-        "List open transactions and staged files of this job's name, oldest first; end them when asked.",
+        "List what of this job's name is open, oldest first, and end it when asked; check what the job needs.",
     ),
     "demo": (
         "demo:demo",

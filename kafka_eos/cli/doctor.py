@@ -1,4 +1,4 @@
-"""``kafka-eos doctor``: find output of a job that is staged but not ended, and end it."""
+"""``kafka-eos doctor``: find output of a job that is staged but not ended, and end it; check what the job needs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.doctor.examination import examined
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import JobIdentity
 from kafka_eos.interfaces import JobContext, Staged
@@ -31,17 +33,24 @@ def doctor(
         str | None,
         typer.Option("--end-life", help="Identity of another life of this job's name: end it for good. Stop it first."),
     ] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Also look at the machine, the store and the brokers.")
+    ] = True,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """List open transactions and staged files of this job's name, oldest first; end them when asked.
+    """List what of this job's name is open, oldest first, and end it when asked; check what the job needs.
 
-    An open transaction hides everything behind it from read_committed readers. A running job has one or two young
-    ones; a job that was killed and never started again leaves old ones. `--end` does exactly what the next start of
-    this job would do, and touches only what is this job's. What another life of its name has left (a job of the same
-    name that was started in another directory) is shown with that life's identity. `--end-life` aborts all that such
-    a life has open and keeps it from writing ever again; nothing of it is committed, so prefer `--end` with its
-    directory (`--checkpoint-dir`). Exit code 1 if something is open and was not ended.
+    Open are transactions, and staged files and tables. An open transaction hides everything behind it from
+    read_committed readers. A running job has one or two young ones; a job that was killed and never started again
+    leaves old ones. `--end` does exactly what the next start of this job would do, and touches only what is this job's.
+    What another life of its name has left (a job of the same name that was started in another directory) is shown with
+    that life's identity. `--end-life` aborts all that such a life has open and keeps it from writing ever again;
+    nothing of it is committed, so prefer `--end` with its directory (`--checkpoint-dir`).
+
+    When nothing is to be ended it also checks what the job needs: disk, open files, memory, what the checkpoint store
+    promises, topics and brokers, the clock of the brokers; each with what to do. Exit code 1 if something is open and
+    was not ended, or a check is bad.
 
     Example: `kafka-eos doctor orders.py --end`
 
@@ -65,8 +74,13 @@ def doctor(
     )
     try:
         job = coordinator.recognise()
-        staged = coordinator.staged_by_all()
-        _show(staged, job, found is not None)
+        bad = False
+        try:
+            staged = coordinator.staged_by_all()
+            _show(staged, job, found is not None)
+        finally:  # also if nobody can tell what is open: the checks may say why
+            if checks and not end and other is None:
+                bad = _examine(plan, settings, coordinator, found)
         if found is None:
             _without_checkpoints(app, plan, settings, end and bool(staged))
         elif end:
@@ -79,7 +93,19 @@ def doctor(
             typer.echo(f"ended; {len(staged)} left")
     finally:
         coordinator.close()
-    raise typer.Exit(1 if staged else 0)
+    raise typer.Exit(1 if staged or bad else 0)
+
+
+def _examine(plan: Plan, settings: Settings, coordinator: Coordinator, found: JobStorage | None) -> bool:
+    """Show what the checks find; whether something is bad."""
+    where = settings.checkpoints_of(plan.name)
+    store = open_storage(where) if found is None and isinstance(where, str) else found
+    table = Table("check", "", "found", "what to do")
+    findings = list(examined(plan, settings, coordinator, store))
+    for each in findings:
+        table.add_row(each.check, each.verdict, each.what, each.remedy)
+    show(table)
+    return any(each.verdict == "bad" for each in findings)
 
 
 def _end_other(coordinator: Coordinator, job: JobContext, other: JobIdentity) -> None:

@@ -58,7 +58,7 @@ from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
-from kafka_eos.interfaces.sinks import Attended, DeadLetters, PreCommit, Sink, Writer
+from kafka_eos.interfaces.sinks import Attended, DeadLetters, HasClock, PreCommit, Sink, Writer
 from kafka_eos.interfaces.sources import (
     Answer,
     AskedTogether,
@@ -115,6 +115,7 @@ __all__ = [
     "FileRef",
     "Generator",
     "Guarantee",
+    "HasClock",
     "HasCodecs",
     "HoldsLife",
     "InFlight",

@@ -54,6 +54,17 @@ class Attended(Protocol):
         """Called now and then from the thread that writes. Raises RestartFromCheckpoint if staging has failed."""
 
 
+@runtime_checkable
+class HasClock(Protocol):
+    """A sink whose system tells what time it is there."""
+
+    def clock(self, ctx: JobContext) -> tuple[float, float] | None:
+        """Seconds by which its clock is ahead of this machine's, and how far that may be wrong; None if it is not told.
+
+        Raises Retryable if it does not answer.
+        """
+
+
 class Sink(Protocol[T]):
     """An output with two-phase commit (writer prepares, committer finishes)."""
 

@@ -87,6 +87,11 @@ REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
         ),
         ([(4, "1", ("log.dirs",))], False, False),
     ),
+    "DescribeQuorum": (
+        cluster.describe_quorum(),
+        lambda r: [(t.topic_name, [p.partition_index for p in t.partitions]) for t in r.topics],
+        [("__cluster_metadata", [0])],
+    ),
     "ApiVersions": (
         connection.api_versions(),
         lambda r: (r.client_software_name, r.client_software_version),
@@ -176,6 +181,14 @@ def _configs(answer: Any) -> cluster.ConfigSeen:
     return cluster.ConfigSeen(result.error_code, {setting.name: setting.value for setting in result.configs})
 
 
+def _quorum(answer: Any) -> cluster.QuorumSeen:
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    if answer.error_code or not parts:
+        return cluster.QuorumSeen(answer.error_code, -1)
+    caught_up = [v.last_caught_up_timestamp for v in parts[0].current_voters if v.replica_id == parts[0].leader_id]
+    return cluster.QuorumSeen(parts[0].error_code, max(caught_up, default=-1))
+
+
 def _coordinator(answer: Any) -> cluster.CoordinatorSeen:
     (found,) = answer.coordinators
     return cluster.CoordinatorSeen(found.node_id, found.host, found.port, found.error_code)
@@ -222,6 +235,7 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "FindCoordinator": _coordinator,
     "Metadata": _metadata,
     "DescribeConfigs": _configs,
+    "DescribeQuorum": _quorum,
     "ApiVersions": _abilities,
     "Fetch": _fetched,
     "SaslHandshake": lambda a: connection.Mechanisms(a.error_code, a.mechanisms),

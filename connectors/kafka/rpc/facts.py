@@ -20,6 +20,7 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import (
     ConfigSeen,
     TopicSeen,
     describe_configs,
+    describe_quorum,
     metadata,
 )
 from kafka_eos.connectors.kafka.rpc.messages.connection import Abilities, api_versions
@@ -64,6 +65,22 @@ class Facts(Asking):
 
     def _abilities(self) -> Abilities:
         return self._ask(api_versions(), None, lambda answer: answer.error)
+
+    def clock(self) -> tuple[float, float] | None:
+        """Seconds by which the cluster's clock is ahead of this machine's, and how far that may be wrong.
+
+        None if the cluster does not tell, as one before 3.3, or with ZooKeeper; or not this user (Describe on Cluster).
+        """
+        self._abilities()  # so that the time of the answer has no connecting in it
+        try:
+            began = time.time()
+            seen = self._ask(describe_quorum(), None, lambda answer: answer.error, forbidden=False)
+            ended = time.time()
+        except ConfigError:
+            return None
+        if seen.error or seen.now < 0:
+            return None
+        return seen.now / 1000 - (began + ended) / 2, (ended - began) / 2
 
     def broker_config(self, name: str) -> str | None:
         """One setting of the first broker that answers; None if the user may not read it."""

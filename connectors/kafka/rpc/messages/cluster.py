@@ -11,7 +11,18 @@ from typing import Final
 
 from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_ARRAY, NO_TAGS, NO_UUID, Reader, array, boolean, int8, many, text
+from kafka_eos.connectors.kafka.rpc.wire import (
+    NO_ARRAY,
+    NO_TAGS,
+    NO_UUID,
+    Reader,
+    array,
+    boolean,
+    int8,
+    int32,
+    many,
+    text,
+)
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -119,6 +130,48 @@ def _partition(found: Reader) -> PartitionSeen:
     replicas = len(found.array(Reader.int32))
     found.skip(many(Reader.int32), many(Reader.int32), Reader.tags)
     return PartitionSeen(index, leader, replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSeen:
+    """``now``: milliseconds since the epoch by the clock of the controller that leads; -1 if it is not told."""
+
+    error: int
+    now: int
+
+
+def describe_quorum() -> Request[QuorumSeen]:
+    """Of the log of metadata (KIP-595, KIP-836). The leader has caught up with itself at the moment of the answer."""
+
+    def replica(found: Reader) -> tuple[int, int]:
+        node = found.int32()
+        found.skip(Reader.int64, Reader.int64)
+        at = found.int64()
+        found.tags()
+        return node, at
+
+    def partition(found: Reader) -> QuorumSeen:
+        found.int32()
+        error, leader = found.int16(), found.int32()
+        found.skip(Reader.int32, Reader.int64)
+        voters = found.array(replica)
+        found.skip(many(replica), Reader.tags)
+        return QuorumSeen(error, max((at for node, at in voters if node == leader), default=-1))
+
+    def topic(found: Reader) -> tuple[QuorumSeen, ...]:
+        found.text()
+        partitions = found.array(partition)
+        found.tags()
+        return partitions
+
+    def read(found: Reader, version: int) -> QuorumSeen:
+        error = found.int16()
+        seen = [each for partitions in found.array(topic) for each in partitions]
+        found.tags()
+        return seen[0] if seen and not error else QuorumSeen(error, -1)
+
+    body = array([text("__cluster_metadata") + array([int32(0) + NO_TAGS]) + NO_TAGS]) + NO_TAGS
+    return Request("DescribeQuorum", 55, 1, 1, lambda _: body, read)
 
 
 @dataclass(frozen=True, slots=True)

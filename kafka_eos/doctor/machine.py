@@ -1,0 +1,79 @@
+"""Facts of this machine for ``findings``: disks, limits of a process, memory."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka_eos.cores import cgroups
+from kafka_eos.doctor.findings import Disk, Memory
+from kafka_eos.plan import Plan
+from kafka_eos.plan.clients import kafka_share
+from kafka_eos.settings import Settings
+
+_LARGEST_SHARE = 128 << 20
+"""Of Kafka's memory, as docs/operations.md says: a client takes no more."""
+
+
+def disks(settings: Settings, job: str, state: int) -> Iterator[Disk]:
+    """Each place of the job's files that is on this machine. ``state``: bytes of its newest checkpoint."""
+    here = isinstance(settings.checkpoint_dir, Path)
+    if here:
+        yield _disk("checkpoint_dir", settings.job_dir(job), state)
+    local = settings.local_dirs(job)
+    for place in local:
+        if not here or not place.is_relative_to(settings.job_dir(job)):  # there it links to what is beside it
+            yield _disk("state_dir", place, state // len(local))
+
+
+def _disk(holds: str, path: Path, state: int) -> Disk:
+    there = next(each for each in (path, *path.parents) if each.exists())
+    found = shutil.disk_usage(there)
+    return Disk(holds, path, found.total, found.free, state)
+
+
+def open_files() -> int | None:
+    """The hard limit of a process; None for none."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> Memory:
+    """``root``: the directory in which /proc and /sys are."""
+    share = kafka_share(plan, settings.kafka_memory)
+    return Memory(
+        settings.parallelism,
+        settings.state_memory if settings.state_backend == "rocksdb" else 0,
+        settings.exchange_memory if settings.parallelism > 1 else 0,
+        settings.kafka_memory // share * min(share, _LARGEST_SHARE),
+        usable_memory(root),
+    )
+
+
+def usable_memory(root: Path = Path("/")) -> int | None:
+    """Bytes: of the machine, or of the least cgroup that the process is in; None if neither is told."""
+    limits = [*_of_machine(root), *_of_cgroups(root)]
+    return min(limits, default=None)
+
+
+def _of_machine(root: Path) -> Iterator[int]:
+    for line in _text(root / "proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal" and value.split():
+            yield int(value.split()[0]) * 1024
+
+
+def _of_cgroups(root: Path) -> Iterator[int]:
+    for version, group in cgroups(root, "memory"):
+        text = _text(group / ("memory.max" if version == 2 else "memory.limit_in_bytes")).strip()
+        if text.isdecimal():  # "max" is none
+            yield int(text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

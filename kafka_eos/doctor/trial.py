@@ -1,0 +1,45 @@
+"""A trial of a checkpoint store: does it keep what recovery depends on? One small object is made, and taken away.
+
+Rule: nothing of the job is touched, so it may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.doctor.findings import StoreSeen
+
+
+def tried(storage: JobStorage, where: str) -> StoreSeen:
+    """OSError if the store does not answer, PermissionError if nothing may be written there."""
+    name, content = paths.trial_name(secrets.token_hex(8)), secrets.token_bytes(64)
+    try:
+        began = time.monotonic()
+        storage.publish(name, content)
+        seconds = time.monotonic() - began
+        listed, same = name in storage.list(paths.TRIALS), storage.read(name) == content
+        exclusive = _refused(storage, name) and storage.read(name) == content
+    finally:
+        storage.delete(name)
+    return StoreSeen(where, exclusive, listed, same, _gone(storage, name), seconds)
+
+
+def _refused(storage: JobStorage, name: str) -> bool:
+    try:
+        storage.publish(name, b"another")
+    except FileExistsError:
+        return True
+    return False
+
+
+def _gone(storage: JobStorage, name: str) -> bool:
+    if name in storage.list(paths.TRIALS):
+        return False
+    with suppress(FileNotFoundError):
+        storage.read(name)
+        return False
+    return True
