@@ -287,4 +287,6 @@ def _epoch(number: str) -> EpochId:
 
 
 def _in_a_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """What the database said, without the statement that SQLAlchemy adds."""
+    said = getattr(error, "orig", None) or error
+    return " ".join(str(said).split()) or type(error).__name__

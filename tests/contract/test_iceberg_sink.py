@@ -343,6 +343,13 @@ def test_what_cannot_be_is_said_with_what_to_do(lake: IcebergLake, given: Wrong,
         ).check(JOB)
 
 
+def test_a_database_that_cannot_be_opened_is_told_without_the_statement(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db", "warehouse": f"file://{tmp_path}"}
+
+    with pytest.raises(Retryable, match=r"could not look for test:shop\.rows: unable to open database file$"):
+        IcebergSink("shop.rows", catalog="test", properties=properties).check(JOB)
+
+
 def test_an_answer_of_no_catalog_may_come_later(lake: IcebergLake) -> None:
     away = {"type": "rest", "uri": "http://localhost:1"}
 
