@@ -35,6 +35,7 @@ from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
+from kafka_eos.audit.stored import Checkpoint
 from kafka_eos.audit.subject import Cut, Subject, cut, subject
 from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
 from kafka_eos.audit.windows.judged import Judged, judged
@@ -191,6 +192,7 @@ class _Audit:
             provenance=files(self._ledger.provenance),
             windows=self._windows(),
             ruled=ruled(self._subject, self._cut, self._ledger, _starts(ground.inputs()), strict=self._strict),
+            checkpoint=self._checkpoint(),
         )
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
@@ -199,6 +201,11 @@ class _Audit:
         newest, job = self._ledger.newest, self._subject.plan.name
         manifest = None if newest is None else records.load(self._storage, Manifest, manifest_name(newest), job)
         return judged(self._subject, self._cut, self._ledger, manifest, strict=self._strict)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        newest = self._ledger.newest
+        place, job = str(self._place), self._subject.plan.name
+        return None if newest is None else Checkpoint(place, job, manifest_name(newest))
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
         from kafka_eos.audit.jobs import Expected

@@ -30,6 +30,7 @@ from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.places import Placing, with_homes
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.recompute import Recompute
+from kafka_eos.audit.stored import Checkpoint
 from kafka_eos.audit.subject import Cut, DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
 from kafka_eos.audit.windows import early
@@ -67,6 +68,8 @@ class Scope:
     """Of outputs that do not say themselves where they come from."""
     windows: Judged = field(default_factory=Judged)
     ruled: Ruled = field(default_factory=Ruled)
+    checkpoint: Checkpoint | None = None
+    """The newest one that is committed."""
 
     @property
     def changed(self) -> bool:
@@ -306,7 +309,8 @@ class Scan:
         if not scope.windows.operators:
             return Windowed()
         seen = self._firsts if self._marked else self._plain
-        return Windowing(scope.app, scope.cut, scope.windows, self.hold).made(self._input(scope.inputs), seen)
+        windowing = Windowing(scope.app, scope.cut, scope.windows, self.hold, scope.checkpoint)
+        return windowing.made(self._input(scope.inputs), seen)
 
     @cached_property
     def _ruling(self) -> Ruling | None:

@@ -196,6 +196,12 @@ class OpenPlan:
         self._work_at(source)
         self._chain.refuse_record(source, raw, error)
 
+    def resume(self) -> None:
+        """Begin with what was due when the snapshot was taken, before any row."""
+        for task in self.tasks:  # the last segment first: rows for it come from the others
+            self._current = task.segment.index
+            self._chain.resume(task.segment.nodes)
+
     def _leave_out(self, source: str, records: int) -> None:
         self._work_at(source)
         self._chain.left_out(source, records)
@@ -226,6 +232,11 @@ class OpenPlan:
         return bool(self.exchanges.edges)
 
     @property
+    def due(self) -> bool:
+        """Is what time has made due not done yet?"""
+        return self._chain.busy()
+
+    @property
     def idle(self) -> bool:
         """Nothing waits in this worker; on the network something may."""
         return all(task.idle for task in self.tasks) and self.exchanges.empty
@@ -234,7 +245,8 @@ class OpenPlan:
         """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
         self._look_at_the_clock()
         if not self.connected:
-            self._read(batch_size, idle / len(self.readers))
+            if not sum(task.work(_WORK) for task in self.tasks):
+                self._read(batch_size, idle / len(self.readers))
             return
         self._receive(0.0)
         done = sum(task.work(_WORK) for task in self.tasks)
@@ -360,6 +372,13 @@ class OpenPlan:
         self._current = segment.index
         self._chain.advance(head, watermark)
 
+    def busy(self, segment: Segment) -> bool:
+        return self._chain.busy(segment.nodes)
+
+    def go_on(self, segment: Segment) -> None:
+        self._current = segment.index
+        self._chain.go_on(segment.nodes)
+
     def collect(self, segment: Segment) -> int:
         self._current = segment.index
         return self._chain.collect(segment.nodes)
@@ -376,9 +395,9 @@ class OpenPlan:
     def unanswered(self, head: str) -> bool:
         return self._chain.unanswered(head)
 
-    def flush(self, segment: Segment) -> None:
+    def flush(self, segment: Segment, whole: bool) -> None:
         self._current = segment.index
-        self._chain.flush(segment.nodes)
+        self._chain.flush(segment.nodes, whole=whole)
 
     def tally(self, segment: Segment) -> Tally:
         return self._tallies[segment.index].plus(Tally())

@@ -126,6 +126,7 @@ class Session:
         self._opened = opened
         try:
             if isinstance(inbox.get()[0], Begin):
+                opened.resume()
                 self._loop(inbox)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
@@ -133,7 +134,8 @@ class Session:
     def _loop(self, inbox: Inbox) -> None:
         reading = True
         while True:
-            while (message := _next(inbox, wait=not (reading or self._opened.connected))) is not None:
+            opened = self._opened
+            while (message := _next(inbox, wait=not (reading or opened.connected or opened.due))) is not None:
                 match message:
                     case Drop():
                         return

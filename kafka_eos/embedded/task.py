@@ -75,6 +75,12 @@ class Surroundings(Protocol):
     def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
         """Event time has come so far behind the head of the segment."""
 
+    def busy(self, segment: Segment) -> bool:
+        """Is what time has made due in the segment not done yet?"""
+
+    def go_on(self, segment: Segment) -> None:
+        """Do a slice more of it."""
+
     def collect(self, segment: Segment) -> int:
         """Run the rows of the segment that are answered by now on through it; returns how many."""
 
@@ -90,8 +96,8 @@ class Surroundings(Protocol):
     def unanswered(self, head: str) -> bool:
         """A barrier passes these rows. Has one of them waited since the first barrier of the session?"""
 
-    def flush(self, segment: Segment) -> None:
-        """Run what the segment's operators have gathered in this epoch through it."""
+    def flush(self, segment: Segment, whole: bool) -> None:
+        """Run what the segment's operators have gathered in this epoch through it; ``whole``: all that is due, too."""
 
     def tally(self, segment: Segment) -> Tally:
         """What the segment has counted since the session began."""
@@ -171,7 +177,7 @@ class Task:
         """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
         one exchange after the other."""
         self._postponed: Marker | None = None
-        """The barrier of an aligned epoch: the sources' waits until those rows are processed, too."""
+        """The barrier of an aligned epoch: the sources' waits until those rows are processed, and all that is due."""
         self._sealed = first_epoch - 1
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
         self._carried: list[Prepare] = []
@@ -212,7 +218,7 @@ class Task:
     def trigger(self, epoch: int, aligned: bool) -> None:
         """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
         marker = Marker(epoch, time.monotonic(), aligned)
-        if aligned and self._replaying:
+        if aligned and (self._replaying or self._around.busy(self.segment)):
             self._postponed = marker
         else:
             self._report_sources(marker)
@@ -254,15 +260,26 @@ class Task:
     def work(self, most: int) -> int:
         """Process up to ``most`` waiting entries, fewer if they take long; returns how many."""
         self._tick()
-        if self._postponed is not None and not self._replaying:
+        done = self._go_on()
+        if self._postponed is not None and not self._replaying and not self._around.busy(self.segment):
             marker, self._postponed = self._postponed, None
             self._report_sources(marker)
-        done, until = self._around.collect(self.segment) if self._room() else 0, time.monotonic() + _LONG
+        until = time.monotonic() + _LONG
+        done += self._around.collect(self.segment) if self._room() else 0
         while done < most and self._step():
             done += 1
             if time.monotonic() > until:
                 break
         return done
+
+    def _go_on(self) -> int:
+        """What time has made due goes on before all rows, while there is room for it; returns 1 if it did."""
+        if not (self._around.busy(self.segment) and self._has_room()):
+            return 0
+        began = time.perf_counter()
+        self._around.go_on(self.segment)
+        self.spent.busy += time.perf_counter() - began
+        return 1
 
     def read(self, batch_size: int, wait: float) -> int:
         """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
@@ -294,13 +311,18 @@ class Task:
     def idle(self) -> bool:
         """Nothing is waiting here."""
         waiting = self._replaying or any(entry.queue for entry in self.inputs.values())
-        return not waiting and not any(map(self._around.holding, self._heads.values()))
+        held = any(map(self._around.holding, self._heads.values()))
+        return not (waiting or held or self._around.busy(self.segment))
 
     @property
     def _replaying(self) -> bool:
         return any(self.replay.values())
 
     def _room(self) -> bool:
+        """May rows be processed? They come behind what is due already."""
+        return not self._around.busy(self.segment) and self._has_room()
+
+    def _has_room(self) -> bool:
         return self.spent.room(all(map(self._around.room, self._tails)))
 
     def _step(self) -> bool:
@@ -320,7 +342,7 @@ class Task:
     def _take(self, entry: Input) -> bool:
         first = entry.queue[0]
         if isinstance(first, Marker):
-            if first.aligned and self._around.holding(self._heads[entry.edge]):
+            if first.aligned and (self._around.holding(self._heads[entry.edge]) or self._around.busy(self.segment)):
                 return False
             entry.take()
             self._report(entry.channel, replace(first, at=time.monotonic()))
@@ -421,7 +443,7 @@ class Task:
     def _snapshot(self, snapshot: Snapshot, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
         epoch, began = snapshot.epoch, time.monotonic()
-        self._around.flush(self.segment)
+        self._around.flush(self.segment, snapshot.aligned)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")

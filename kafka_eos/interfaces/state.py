@@ -122,7 +122,8 @@ class Timers(Protocol):
         """Time, key and key group of all timers up to ``until``, in the order of times and, within one, of keys.
 
         Each is removed when it is given out, and time stands at it until the next one is asked for; in the end at
-        ``until``. Timers that are added meanwhile come in their turn.
+        ``until``. Timers that are added meanwhile come in their turn. After a restore those come first that were left
+        of times which had come already, whatever ``until`` is.
         """
 
     def soonest(self) -> int | None:

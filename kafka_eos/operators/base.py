@@ -96,7 +96,10 @@ class Timed(Operator, Protocol):
     """An operator that waits for event time."""
 
     def advance(self, time: int) -> Iterable[Batch[Any]]:
-        """What it makes of the fact that event time has come to ``time``. Raises PoisonRecord."""
+        """What it makes of the fact that event time has come to ``time``. Raises PoisonRecord.
+
+        After a restore that begins with what a snapshot has left of times that had come before it was taken.
+        """
 
 
 @runtime_checkable

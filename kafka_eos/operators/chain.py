@@ -6,8 +6,9 @@ at the subtask that owns them, by a ``push`` at the same node. Without ``exchang
 Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
 
 Rule: when ``push`` returns, all that follows from the batch has been handed to the outputs, dead letters too; but for
-what an operator gathers until the end of the epoch, which whoever ends one asks for with ``flush``, and for rows that
-wait for answers, which come with ``collect``, or all with ``finish``.
+what an operator gathers until the end of the epoch, which whoever ends one asks for with ``flush``; for rows that
+wait for answers, which come with ``collect``, or all with ``finish``; and for what time has made due, if the pace gives
+it slices: then it is ``busy``, nothing may be pushed there, and it has to be told to ``go_on``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from kafka_eos.operators.base import (
     Generating,
     Operator,
     OperatorContext,
+    Timed,
     no_broadcast,
     no_timers,
 )
+from kafka_eos.operators.due import Due
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
 from kafka_eos.operators.worked import Worked
 from kafka_eos.plan import (
@@ -53,7 +56,7 @@ from kafka_eos.plan import (
     union_lane,
 )
 from kafka_eos.provenance import branched
-from kafka_eos.records import Batch, RawOrigin, RawRecord, Refusal, Rejected, Tally, Watermark
+from kafka_eos.records import BEGINNING, Batch, RawOrigin, RawRecord, Refusal, Rejected, Tally, Watermark
 from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
 
@@ -112,7 +115,8 @@ class Chain:
                 if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
-        self._event_time = EventTime(plan, self._operators, signals or {}, self._run, pace)
+        self._due = Due(pace.slice)
+        self._event_time = EventTime(plan, self._operators, signals or {}, self._running, pace, self._due)
 
     def assign(self, source: str, splits: Collection[str]) -> None:
         """These splits of a source are read here from now on: called before its first row, and as more are found."""
@@ -122,6 +126,16 @@ class Chain:
         """Event time has come so far behind ``head``, an exchange that rows have passed. Raises PoisonRecord."""
         self._event_time.advance(head, watermark)
 
+    def resume(self, nodes: Collection[str] | None = None) -> None:
+        """Begin with what was due, and not done, when the snapshot was taken that state comes from.
+
+        To be called before anything is pushed. ``nodes``: of these operators only. Raises PoisonRecord.
+        """
+        for node in reversed(self._plan.nodes):  # what one makes comes to others that are done with theirs
+            operator = self._operators.get(node.name)
+            if isinstance(operator, Timed) and (nodes is None or node.name in nodes):
+                self._due.begin(node.name, self._running(node, partial(operator.advance, BEGINNING)))
+
     def tick(self, nodes: Collection[str] | None = None) -> None:
         """Look at the clock: what has waited for it is handed on, in plan order. Raises PoisonRecord.
 
@@ -129,7 +143,15 @@ class Chain:
         """
         for name, operator in self._clocked.items():
             if nodes is None or name in nodes:
-                self._run(self._plan.node(name), partial(operator.tick, self._clock()))
+                self._due.begin(name, self._running(self._plan.node(name), partial(operator.tick, self._clock())))
+
+    def busy(self, nodes: Collection[str] | None = None) -> bool:
+        """Is what time has made due not done yet? Then nothing may be pushed. ``nodes``: of these operators only."""
+        return self._due.busy(nodes)
+
+    def go_on(self, nodes: Collection[str]) -> None:
+        """Do a slice more of it, at these operators. Raises PoisonRecord."""
+        self._due.go_on(nodes)
 
     def soonest(self) -> int | None:
         """Before that no ``tick`` hands anything on, unless more is pushed; None if none ever does."""
@@ -156,30 +178,37 @@ class Chain:
         self.flush_rejected(source)
         self._event_time.read(source)
 
-    def flush(self, nodes: Collection[str] | None = None) -> None:
+    def flush(self, nodes: Collection[str] | None = None, *, whole: bool = True) -> None:
         """The end of an epoch: watermarks, what the clock has come to and what operators have gathered go on, in plan
         order.
 
-        ``nodes``: of these operators only.
+        ``nodes``: of these operators only. ``whole``: all that is due belongs to the epoch, however long it takes; else
+        where some of it is not done yet, time stands.
 
         To be called before anything of the epoch is captured (positions, state, output) and before its barrier goes
         on. Nothing is left in any operator then but state, and what is ``held``. Raises PoisonRecord.
         """
-        self._end(nodes, self._gathering)
+        self._end(nodes, self._gathering, whole=whole)
 
     def finish(self) -> None:
         """The same, for who can hold no rows beyond the end of an epoch: every answer is waited for."""
-        self._end(None, {**self._gathering, **self._awaiting})
+        self._end(None, {**self._gathering, **self._awaiting}, whole=True)
 
-    def _end(self, nodes: Collection[str] | None, operators: Collection[str]) -> None:
-        self._event_time.end_epoch(nodes)
-        self.tick(nodes)
+    def _end(self, nodes: Collection[str] | None, operators: Collection[str], *, whole: bool) -> None:
+        if whole:
+            self._due.finish(nodes)
+        if not self._due.busy(nodes):
+            self._event_time.end_epoch(nodes)
+            self.tick(nodes)
+        if whole:
+            self._due.finish(nodes)
         for node in self._plan.nodes:
             if node.name in operators and (nodes is None or node.name in nodes):
                 if node.name in self._awaiting:
                     self._answer_all(node)
                 else:
-                    self._run(node, self._gathering[node.name].flush)
+                    for _ in self._running(node, self._gathering[node.name].flush):
+                        pass
         self._flush_all_rejected()
 
     # ------------------------------------------------------------ rows that wait for answers
@@ -228,6 +257,7 @@ class Chain:
         for made in self._awaiting[node.name].ready():
             if isinstance(made, Watermark):
                 self._event_time.hand_on(node.name, made)
+                self._due.finish((node.name,))  # rows that come behind it are handed on next
                 done += 1
             else:
                 done += len(made)
@@ -361,10 +391,11 @@ class Chain:
         self._outputs[node.name](batch)
         worked.busy += perf_counter() - began
 
-    def _run(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> None:
-        """Hand on what an operator makes by itself."""
+    def _running(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[None]:
+        """Hand on what an operator makes by itself, a batch at each step."""
         for batch in self.worked[node.name].running(made):
             self._leave(node, batch)
+            yield
 
     def _leave(self, node: Node, out: Batch[Any]) -> None:
         """Hand on what an operator has made."""

@@ -1,20 +1,24 @@
 """How event time goes through the operators of a chain, as far as they work in one subtask.
 
 A watermark goes the way of the rows. Where it passes an operator that waits for event time, what that makes goes before
-it; where streams meet, the least of them counts; at an exchange it leaves, and comes in again behind it.
+it; where streams meet, the least of them counts; at an exchange it leaves, and comes in again behind it. What it makes
+due may take several slices, see ``due``.
 
-Rule: a watermark is handed on only when it says something new. Where nothing gives rows event times, nothing is done.
+Rules: a watermark is handed on only when it says something new, and all that it has made due is done. Where nothing
+gives rows event times, nothing is done.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
+from kafka_eos.operators.due import Due
 from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Watermark
@@ -25,15 +29,19 @@ Signal = Callable[[Watermark], None]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often watermarks are made. ``every``: seconds, of ``clock``; at the end of an epoch they are, in any case."""
+    """How often watermarks are made, and how long what they make due keeps all else waiting.
+
+    ``every``: seconds, of ``clock``; at the end of an epoch they are, in any case. ``slice``: seconds at a time.
+    """
 
     every: float
     clock: Callable[[], float] = time.monotonic
+    slice: float = math.inf
 
 
-AT_BARRIERS = Pace(float("inf"))
-STEADILY = Pace(0.2)
-"""As often as it is worth telling other subtasks."""
+AT_BARRIERS = Pace(math.inf)
+STEADILY = Pace(0.2, slice=0.02)
+"""As often as it is worth telling other subtasks, and as long as a barrier may well wait."""
 WITH_EACH_BATCH = Pace(0.0)
 
 
@@ -45,11 +53,16 @@ class EventTime:
         plan: Plan,
         operators: Mapping[str, Operator],
         signals: Mapping[str, Signal],
-        run: Callable[[Node, Callable[[], Iterable[Batch[Any]]]], None],
+        running: Callable[[Node, Callable[[], Iterable[Batch[Any]]]], Iterator[None]],
         pace: Pace,
+        due: Due,
     ) -> None:
-        """``run(node, made)`` hands on what an operator makes when it is told."""
-        self._plan, self._operators, self._signals, self._run, self._pace = plan, operators, signals, run, pace
+        """``running(node, made)`` hands on what an operator makes when it is told, a batch at each step.
+
+        ``due`` is where work is that may take long.
+        """
+        self._due = due
+        self._plan, self._operators, self._signals, self._running, self._pace = plan, operators, signals, running, pace
         self._making: dict[str, list[tuple[str, Generating]]] = {}
         """By source, the operators that make its watermarks here."""
         for node in plan.nodes:
@@ -93,12 +106,14 @@ class EventTime:
                 self._make(source, None)
 
     def advance(self, head: str, watermark: Watermark) -> None:
-        """Event time has come to ``watermark`` behind ``head``."""
-        for node, index in self._plan.downstream(head):
-            if isinstance(node, Union):
-                self._meet(node, index, watermark)
-            elif not isinstance(node, Sink | Loop | PartialFold | Timestamps):
-                self._pass(node, watermark)
+        """Event time has come to ``watermark`` behind ``head``. What that makes due is begun."""
+        first = next((node.name for node, _ in self._plan.downstream(head)), None)
+        if first is not None:
+            self._due.begin(first, self._behind(head, watermark))
+
+    def hand_on(self, name: str, watermark: Watermark) -> None:
+        """Behind the node of that name event time has come so far. What that makes due is begun."""
+        self._due.begin(name, self._handed_on(name, watermark))
 
     def _make(self, source: str, now: float | None) -> None:
         if now is not None:
@@ -106,25 +121,33 @@ class EventTime:
         for name, operator in self._making[source]:
             self.hand_on(name, operator.watermark(now))
 
-    def _pass(self, node: Node, watermark: Watermark) -> None:
+    # ------------------------------------------------------------ step by step, see ``due``
+
+    def _handed_on(self, name: str, watermark: Watermark) -> Iterator[None]:
+        if self._told.get(name) != watermark:
+            self._told[name] = watermark
+            yield from self._behind(name, watermark)
+
+    def _behind(self, head: str, watermark: Watermark) -> Iterator[None]:
+        for node, index in self._plan.downstream(head):
+            if isinstance(node, Union):
+                yield from self._meet(node, index, watermark)
+            elif not isinstance(node, Sink | Loop | PartialFold | Timestamps):
+                yield from self._pass(node, watermark)
+
+    def _pass(self, node: Node, watermark: Watermark) -> Iterator[None]:
         operator = self._operators.get(node.name)
         if isinstance(operator, Awaiting) and operator.holding:
             operator.hold(watermark)
             return
         if isinstance(operator, Timed):
-            self._run(node, partial(operator.advance, watermark.time))
+            yield from self._running(node, partial(operator.advance, watermark.time))
         if node.partitioning is not None and node.name in self._signals:
             self._signals[node.name](watermark)
         else:
-            self.hand_on(node.name, watermark)
+            yield from self._handed_on(node.name, watermark)
 
-    def _meet(self, node: Union, index: int, watermark: Watermark) -> None:
+    def _meet(self, node: Union, index: int, watermark: Watermark) -> Iterator[None]:
         if node.name in self._met and not (node.timed_by_first and index):
             self._met[node.name] = self._met[node.name].on(index, watermark)
-            self.hand_on(node.name, self._met[node.name].watermark)
-
-    def hand_on(self, name: str, watermark: Watermark) -> None:
-        """Behind the node of that name event time has come so far."""
-        if self._told.get(name) != watermark:
-            self._told[name] = watermark
-            self.advance(name, watermark)
+            yield from self._handed_on(node.name, self._met[node.name].watermark)

@@ -22,6 +22,8 @@ EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
 """The states that timers are, in event time and by the clock; no other of their operators may have their names."""
 _AT_ONCE: Final = 500
 """Outputs that are handed on together."""
+_SILENT: Final = 2000
+"""Timers that fire at most before something is handed on, and be it nothing: others may want their turn."""
 _NUMBER_BYTES = 7
 
 
@@ -60,10 +62,10 @@ class Firings:
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[Any]]
     ) -> Iterator[Batch[Any]]:
         """What ``call`` makes of the key and the time of each timer that is ``due``; see ``interfaces.Timers``."""
-        for time, key, group in due:
+        for fired, (time, key, group) in enumerate(due, 1):
             if outputs := call(key, time):
                 self._add(key, group, time, outputs, [time] * len(outputs))
-            if len(self._values) >= _AT_ONCE:
+            if len(self._values) >= _AT_ONCE or not fired % _SILENT:
                 yield self._take()
         if self._values:
             yield self._take()
@@ -72,11 +74,11 @@ class Firings:
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[tuple[int, Sequence[Any]]]]
     ) -> Iterator[Batch[Any]]:
         """As ``fire``, where ``call`` gives event times, and the outputs of each."""
-        for time, key, group in due:
+        for fired, (time, key, group) in enumerate(due, 1):
             made = call(key, time)
             if outputs := [output for _, found in made for output in found]:
                 self._add(key, group, time, outputs, [moment for moment, found in made for _ in found])
-            if len(self._values) >= _AT_ONCE:
+            if len(self._values) >= _AT_ONCE or not fired % _SILENT:
                 yield self._take()
         if self._values:
             yield self._take()

@@ -126,6 +126,7 @@ class OpenLevel:
         for sink in sinks:
             self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))
         hit("recovery.opened")
+        self._chain.resume()
 
     def _context(self, operator: str) -> TaskContext:
         around, spec = self._around, self._spec

@@ -31,7 +31,7 @@ from kafka_eos.state import memory, rocksdb
 from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
 from kafka_eos.state.copies import COPY
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, WATERMARKS, Evolution, carried, describe
+from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, UNFIRED, WATERMARKS, Evolution, carried, describe
 from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
 from kafka_eos.state.layout import Layout, Span, regrouped, span_of
 from kafka_eos.state.local import LOCAL, check_new, is_local
@@ -183,6 +183,8 @@ class KeyedStateBackend:
         if isinstance(state, PendingTimers):
             described[WATERMARKS] = state.watermarks()
             described[PENDING] = state.pending
+            if not state.whole:
+                described[UNFIRED] = True
         elif floors := self._floors.get(name):
             described[WATERMARKS] = [list(floor) for floor in floors]
         return described

@@ -32,6 +32,8 @@ DEFINITION = "definition"
 """Of windows and joins: what the rows are held for, or of which table they are."""
 WATERMARKS = "watermarks"
 """Of timers: first and last key group of a range, and the event time that it has come to."""
+UNFIRED = "unfired"
+"""Of timers: true if some of a time that had come may not have fired, because the snapshot was taken in between."""
 PENDING = "pending"
 """Of timers: how many there are; only the backend that goes on with the very same rows believes it."""
 
@@ -76,6 +78,7 @@ def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
     plain = dict(stored)
     plain.pop(CURSOR, None)
     plain.pop(WATERMARKS, None)
+    plain.pop(UNFIRED, None)
     plain.pop(PENDING, None)
     marks: Any = plain.pop(MARKS, {})
     return plain, dict(marks)

@@ -6,6 +6,7 @@ near them. So millions of timers that are far away cost no memory.
 
 Rule: event time never goes back for a key. So each time of a key fires once, and key and time are the name of a firing.
 Subtasks that become one may have come to different times: each range of groups keeps its own till the others are there.
+A snapshot may be taken while some of a time have fired: the others of that time come first when it is restored.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class PendingTimers:
         self._bounds = bounds
         self._time = min((time for _, _, time in floors), default=BEGINNING)
         self._floors = [floor for floor in floors if floor[2] > self._time]
+        self._left = self._of_before()
+        """Timers of times that have come already, of which a snapshot was taken before all of them had fired."""
+        self.whole = all(time == BEGINNING for _, _, time in floors)
+        """Has all that had come fired, when this was looked at last?"""
         self._known: set[bytes] = set()
         """Pending timers in memory, as ``time | key | group``: so they are in the order in which they fire."""
         self._near: list[bytes] = []
@@ -166,8 +171,35 @@ class PendingTimers:
         self._change(row, there=False)
 
     def due(self, until: int) -> Iterator[tuple[int, Any, int]]:
-        if until <= self._time:
-            return
+        self.whole = False
+        yield from self._left
+        if until > self._time:
+            yield from self._coming(until)
+        self.whole = True
+
+    def _of_before(self) -> Iterator[tuple[int, Any, int]]:
+        """From the rows alone: to be asked before anything else."""
+        groups = [self._at(group, time) for group in self._begun if (time := self._of_group(group)) != BEGINNING]
+        for timer in heapq.merge(*groups):
+            row = timer[-GROUP_BYTES:] + timer[:-GROUP_BYTES]
+            if self._changed.get(row, True):
+                self._pending -= 1
+                self._change(row, there=False)
+                yield self._told(timer)
+
+    def _at(self, group: int, time: int) -> Iterator[bytes]:
+        """The timers of a group that are at a time, page by page."""
+        cursor = group_prefix(group) + TimeCodec().encode(time)
+        end = cursor + _END
+        while page := self._rows.page(cursor, end, _PAGE):
+            yield from (_turned(row) for row, _ in page)
+            cursor = page[-1][0] + b"\0"
+
+    def _told(self, timer: bytes) -> tuple[int, Any, int]:
+        time, group = int.from_bytes(timer[:TIME_BYTES], "big") + BEGINNING, int.from_bytes(timer[-GROUP_BYTES:], "big")
+        return time, self._key.decode(timer[TIME_BYTES:-GROUP_BYTES]), group
+
+    def _coming(self, until: int) -> Iterator[tuple[int, Any, int]]:
         last = TimeCodec().encode(until) + _END
         # For each timer: no calls of ours.
         known, near, heap, changed = self._known, self._near, self._heap, self._changed

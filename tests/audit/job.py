@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from confluent_kafka import Producer
+from msgspec import structs
 
 from kafka_eos import Pipeline
 from kafka_eos.app import load
@@ -28,7 +29,7 @@ from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.coordinator.history import History
 from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable, FileRef, Spread
+from kafka_eos.interfaces import Committable, FileRef, Spread, StateHandle
 from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.audit.beside import rounds, write_beside
@@ -203,11 +204,12 @@ class Job:
         counts: Mapping[EpochId, int | Mapping[str, int]],
         history: bool = True,
         earlier: Mapping[EpochId, Ends] = MappingProxyType({}),
+        states: tuple[StateHandle, ...] = (),
     ) -> None:
         """The durable trace of committed epochs: terms, manifests, receipts, and unless ``history`` is false the ledger
         and the history. They end at ``positions``, but for those of ``earlier`` and for epoch 0, which ends at 0.
 
-        ``counts``: outputs by sink, or in older commits their sum.
+        ``counts``: outputs by sink, or in older commits their sum. ``states``: of each of them.
         """
         storage = self.storage
         ledger = EpochLedger(storage, self.name, print)
@@ -218,7 +220,7 @@ class Job:
                 base = None if previous is None else (previous.epoch.n, previous.term.n)
                 records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
             ends = earlier.get(epoch, positions) if epoch.epoch.n else _zero(positions)
-            manifest = self._manifest(epoch, ends, counts.get(epoch, 0))
+            manifest = structs.replace(self._manifest(epoch, ends, counts.get(epoch, 0)), states=states)
             outputs = sum(committable.records for committable in manifest.committables)
             records.publish(storage, manifest)
             records.publish(

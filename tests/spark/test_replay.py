@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin, ListReader
+from tests.unit.operators.test_due import amid
 
 TASKS = 3
 
@@ -139,3 +141,20 @@ def test_what_the_receivers_had_goes_before_what_the_senders_had(tmp_path: Path,
     ((_, batches),) = taken_up(storage, tmp_path, kept).items()
 
     assert [value for batch in batches for value in batch.values] == [1, 2]
+
+
+def test_what_a_snapshot_has_left_of_a_time_is_done_before_the_rows_of_an_epoch(tmp_path: Path) -> None:
+    """The other engine takes some between two timers of a time. No watermark comes here that would do it."""
+    storage, settings = MemoryStorage(), Settings.resolve(code={"parallelism": 1})
+    with ExitStack() as closing:
+        before, handles = amid("timers", tmp_path / "before", closing, storage)
+    spec = Spec(
+        app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+        identity="0" * 12, term=1, claim=b"", epoch=2, finished=0, generation=0, parallelism=1,
+        level=1, last=False, positions={}, ends={}, quota=Quota(10, None), states=tuple(handles), in_flight=(),
+    )  # fmt: skip
+    task = OpenLevel(spec, Surroundings(before, settings, storage, tmp_path, 0, 0, Resources(), {}), Outbox(0, 0, 1, 1))
+    report = task.finish()
+    task.close()
+
+    assert report.timers["first"] == 1, "all but that of a later time"

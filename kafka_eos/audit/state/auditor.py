@@ -21,6 +21,7 @@ from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.state.doubts import Doubts, doubts, stored
+from kafka_eos.audit.stored import Checkpoint
 from kafka_eos.audit.subject import Cut, Subject, cut, subject
 from kafka_eos.audit.verdict import (
     SHOWN,
@@ -157,7 +158,7 @@ class _Run:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
         from kafka_eos.audit import jobs
         from kafka_eos.audit.beside import files
-        from kafka_eos.audit.state.rows import Checkpoint, Form
+        from kafka_eos.audit.state.rows import Form
         from kafka_eos.audit.state.scan import Scope, StateScan
 
         ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning

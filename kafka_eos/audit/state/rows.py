@@ -17,15 +17,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from kafka_eos.audit.stored import Checkpoint, states
 from kafka_eos.audit.tasks import Backends, CapturedRow, Tail, chain_of, columns_of, cut_of, feed, ignore, runs
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Json, StateBackend, StateHandle
 from kafka_eos.schemas import Counted
-from kafka_eos.state.handles import opened
 from kafka_eos.state.keygroups import GROUP_BYTES, Grouping
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.local import is_local
@@ -76,19 +73,9 @@ def _numbered(rows: Iterable[Row]) -> Iterator[Row]:
 # ---------------------------------------------------------------- what Spark runs
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """One manifest in the checkpoints of a job, and where those are."""
-
-    address: str
-    job: str
-    manifest: str
-
-
 def stored(at: Checkpoint, form: Form, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """STORED rows of some handles. Input: their numbers."""
-    storage = open_storage(at.address)
-    manifest = records.load(storage, Manifest, at.manifest, at.job)
+    storage, manifest = at.open()
     for batch in batches:
         for (number,) in zip(*columns_of(batch), strict=True):
             lines = _stored(manifest.states[number], storage, manifest.max_key_groups, form)
@@ -150,7 +137,7 @@ def recomputed_alone(
 def _stored(handle: StateHandle, storage: CheckpointStorage, groups: int, form: Form) -> Iterator[Line]:
     first, last = handle.key_groups
     grouping, local = Grouping(handle.key_hash, groups), is_local(handle)
-    for described, rows in _states(handle, storage):
+    for described, rows in states(handle, storage):
         name, span = str(described["name"]), span_of(described)
         if (handle.operator, name) in form.blind:
             yield from ((handle.operator, name, b"", None, None, False) for _ in rows)
@@ -165,24 +152,12 @@ def _made(backends: Mapping[str, StateBackend], form: Form) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch:
         storage = LocalStorage(Path(scratch) / "made")
         for operator, backend in backends.items():
-            for described, rows in _states(backend.snapshot(Epoch(0))(storage), storage):
+            for described, rows in states(backend.snapshot(Epoch(0))(storage), storage):
                 name, span = str(described["name"]), span_of(described)
                 if (operator, name) in form.blind:
                     continue
                 for row_key, value in form.comparable(operator, described, rows):
                     yield operator, name, row_key[slice(*span(row_key))], row_key[GROUP_BYTES:], value, False
-
-
-def _states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Mapping[str, Json], Iterable[Row]]]:
-    """Each state of a handle with its rows, in the order of their keys."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch,
-        opened([handle], storage, Path(scratch)) as (source,),
-    ):
-        for described in handle.states:
-            rows = source.scan(str(described["name"]))
-            yield described, rows
-            rows.close()
 
 
 def _batches(lines: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

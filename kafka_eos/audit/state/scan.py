@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from kafka_eos.audit.jobs import Scan
 from kafka_eos.audit.state import rows, words
 from kafka_eos.audit.state.doubts import Name
-from kafka_eos.audit.state.rows import Checkpoint, Form
+from kafka_eos.audit.state.rows import Form
+from kafka_eos.audit.stored import Checkpoint
 from kafka_eos.audit.verdict import SHOWN
 from kafka_eos.interfaces import Json
 

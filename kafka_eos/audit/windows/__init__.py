@@ -1,6 +1,7 @@
 """What windows of event time, and joins, should have made: computed again from the input, and not by their operators.
 
     judged      which operators and sinks can be judged, and what else the job tells: how far event time had come
+    unfired     timers of which the newest checkpoint says that they were still to fire
     late        which rows were late, as far as outputs tell
     assign      which windows a row is in, in Spark SQL
     rows        the user's functions, as they run inside Spark's Python workers

@@ -35,7 +35,7 @@ from kafka_eos.plan import (
     Windows,
 )
 from kafka_eos.schemas import Elements
-from kafka_eos.state.evolution import WATERMARKS
+from kafka_eos.state.evolution import UNFIRED, WATERMARKS
 from kafka_eos.state.timers import Floor
 
 _ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, KeyBy)
@@ -77,6 +77,8 @@ class Operator:
     """Sinks where each result is that a row has made again."""
     early: frozenset[str] = frozenset()
     """Sinks where results before the end of a window can be told from those at it."""
+    unfired: tuple[int, ...] = ()
+    """Handles of the newest checkpoint that may hold timers of times which had come; see ``unfired``."""
     ordered: bool = False
     """Does the input tell which results by count a key has, if all of its rows come from one stream?"""
 
@@ -221,7 +223,8 @@ class _Look:
             return late
         given = (node.name, node.inputs[0], node, floors, handles[0].key_hash, self._manifest.max_key_groups)
         found = Operator(*given, self._clocks(node.name), *late)
-        return replace(found, early=self._early(found), ordered=self._is_ordered(found))
+        unfired = tuple(n for n, handle in enumerate(self._manifest.states) if handle in handles and _is_amid(handle))
+        return replace(found, early=self._early(found), ordered=self._is_ordered(found), unfired=unfired)
 
     # ------------------------------------------------------------ results before the end
 
@@ -330,6 +333,11 @@ def _main(node: Node) -> str:
 def _counted(event: Mapping[str, Any]) -> Mapping[str, Any]:
     counts = event.get("counts")
     return counts if isinstance(counts, dict) else {}
+
+
+def _is_amid(handle: StateHandle) -> bool:
+    """Was the snapshot taken while timers fired?"""
+    return any(state.get("name") == EVENT_STATE and UNFIRED in state for state in handle.states)
 
 
 def _floors(handles: Collection[StateHandle]) -> Iterator[Floor]:

@@ -2,9 +2,10 @@
 each are put together; of two streams, those that belong together are; of one, those that follow one another.
 
 A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
-the newest checkpoint tells how far it was. Rules: rows that an output tells were late are left out; a session is all
-that is less than a gap apart. Where a row came behind its partition's watermark it may have found its session closed,
-or some of the windows that overlap there: then, and only then, what is made is marked ``loose``.
+the newest checkpoint tells how far it was, and which timers were still to fire. Rules: rows that an output tells were
+late are left out; a session is all that is less than a gap apart. Where a row came behind its partition's watermark it
+may have found its session closed, or some of the windows that overlap there: then, and only then, what is made is
+marked ``loose``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import tasks
+from kafka_eos.audit.stored import Checkpoint
 from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.windows import early, pairs, rows, sequences
 from kafka_eos.audit.windows.assign import sessions, windows_of
@@ -25,6 +27,7 @@ from kafka_eos.audit.windows.joined import joined
 from kafka_eos.audit.windows.judged import Judged, Operator
 from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
 from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
+from kafka_eos.audit.windows.unfired import without_unfired
 from kafka_eos.plan import Join, Patterns
 from kafka_eos.state.keygroups import OLDEST
 
@@ -58,6 +61,8 @@ class Windowing:
     judged: Judged
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
+    checkpoint: Checkpoint | None
+    """The newest one that is committed."""
 
     def made(self, records: DataFrame, visible: DataFrame) -> Windowed:
         """``records`` are ``tasks.INPUT``, ``visible`` the first copies of outputs."""
@@ -129,7 +134,10 @@ class Windowing:
         other windows may be right, too.
         """
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
-        told = _with_newest(told.withColumn("floor", _floor(operator)), newest)
+        told = told.withColumn("floor", _floor(operator))
+        if operator.unfired and self.checkpoint is not None:
+            told = without_unfired(told, self.checkpoint, operator.unfired)
+        told = _with_newest(told, newest)
         if operator.assigner is None:
             told = _if_it_can_be(told, operator, F.col("time") + 1)
             nothing = F.array().cast(_SPANS)

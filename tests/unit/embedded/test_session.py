@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.session import Mouth, run_session
 from kafka_eos.embedded.task import Captured
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, PreCommit, TaskContext, Unstored
+from kafka_eos.interfaces import FileRef, PreCommit, StateHandle, TaskContext, Unstored
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sinks import MemoryWriter
+from tests.unit.operators.test_due import amid
 from tests.waiting import PATIENCE
 
 
@@ -46,7 +48,7 @@ class AttentiveWriter(MemoryWriter):
         self._sink.turns.release()
 
 
-def _start() -> Start:
+def _start(states: tuple[StateHandle, ...] = ()) -> Start:
     return Start(
         session=1,
         identity="0123456789ab",
@@ -55,7 +57,7 @@ def _start() -> Start:
         parallelism=1,
         peers=(),
         positions={},
-        states=(),
+        states=states,
         in_flight=(),
         ends=None,
         waiting=frozenset(),
@@ -143,3 +145,27 @@ def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with
 
 def _epoch(number: int) -> EpochId:
     return EpochId(Epoch(number), Term(1))
+
+
+def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_path: Path) -> None:
+    """No watermark and no row comes here that would do it."""
+    storage = MemoryStorage()
+    with ExitStack() as closing:
+        plan, handles = amid("timers", tmp_path / "before", closing, storage)
+    start = _start(tuple(handles))
+
+    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
+        return OpenPlan(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
+
+    ours, theirs = socket.socketpair()
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    inbox.put((Begin(session=1), []))
+    inbox.put((Trigger(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+    with ours, theirs, ThreadPoolExecutor(1) as thread:
+        session = thread.submit(run_session, opened, 10, storage, start, Mouth(ours), [tmp_path / "local"], inbox)
+        taken = next(said for said in receive_as_supervisor(theirs) if isinstance(said, Ack | Decline | Failed))
+        inbox.put((Drop(session=1), []))
+        session.result(PATIENCE)
+
+    assert isinstance(taken, Ack), taken
+    assert taken.timers["first"] == 1, "all but that of a later time"

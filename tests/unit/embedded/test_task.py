@@ -119,6 +119,8 @@ class Subtasks:
         self.urgent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
         """Barriers that overtake what is unsent."""
         self.sent: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
+        self.sliced = 0
+        """Snapshots that were taken while something due was not done."""
         self.subtasks = [Subtask(self, n, mode, aligned_timeout) for n in range(SUBTASKS)]
 
     def target(self, row: Row) -> int:
@@ -195,6 +197,8 @@ class Subtask:
     """The newest watermark that this one's source has sent."""
     waiting: list[Row] = field(default_factory=list)
     """For their answers."""
+    due: int = 0
+    """Slices of what event time has made due in the target segment, which are not done yet."""
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
@@ -230,6 +234,7 @@ class Subtask:
         """Nobody counts writers here."""
 
     def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
+        assert not self.busy(segment), "rows overtake what is due"
         if segment is TARGET:
             values = batch.values if batch else []
             if self.cluster.asks and head == "stay":
@@ -256,7 +261,15 @@ class Subtask:
         self.processed_rows += values
         self.writer.rows += values
 
+    def busy(self, segment: Segment) -> bool:
+        return segment is TARGET and self.due > 0
+
+    def go_on(self, segment: Segment) -> None:
+        assert self.busy(segment)
+        self.due -= 1
+
     def collect(self, segment: Segment) -> int:
+        assert not self.busy(segment), "answers overtake what is due"
         answered = self.cluster.random.choice((0, 0, 0, 0, 1, 2)) if segment is TARGET else 0
         answers, self.waiting = self.waiting[:answered], self.waiting[answered:]
         self.done_with(answers)
@@ -284,10 +297,13 @@ class Subtask:
 
     def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
         assert watermark.time > self.times[head]
+        assert not self.busy(segment), "one watermark overtakes another"
         self.times[head] = watermark.time
+        self.due = self.cluster.random.choice((0, 0, 1, 3))
 
-    def flush(self, segment: Segment) -> None:
-        return None
+    def flush(self, segment: Segment, whole: bool) -> None:
+        assert not (whole and self.busy(segment)), "what is due would be left under way"
+        self.cluster.sliced += self.busy(segment)
 
     def tally(self, segment: Segment) -> Tally:
         return Tally()
@@ -382,6 +398,12 @@ def run(
     for subtask in cluster.subtasks:
         assert subtask.times == {"key": min(s.said for s in cluster.subtasks), "stay": subtask.said}
     return cluster, epochs
+
+
+def test_barriers_come_between_two_slices_of_what_is_due_but_those_that_leave_nothing_under_way() -> None:
+    clusters = [run(Mode.UNALIGNED, 0.0, seed, last_aligned=True)[0] for seed in range(20)]
+
+    assert sum(cluster.sliced for cluster in clusters) > 0
 
 
 def below(cluster: Subtasks, epoch: int) -> dict[int, list[Row]]:

@@ -185,7 +185,7 @@ def test_event_time_is_that_of_the_stream_alone(tmp_path: Path) -> None:
         bench = Bench(plan, tmp_path, closing)
         chain = bench.open(splits=("stream/0",))
         told: list[Watermark] = []
-        chain._event_time.hand_on = _noting(chain._event_time.hand_on, told)  # type: ignore[method-assign]
+        chain._event_time._handed_on = _noting(chain._event_time._handed_on, told)  # type: ignore[method-assign]
 
         chain.push("rates", rows(upserts(("a", 1)), [0], source="rates"))
         chain.push("stream", rows([("a", 500)], [0], source="stream"))
@@ -195,11 +195,11 @@ def test_event_time_is_that_of_the_stream_alone(tmp_path: Path) -> None:
     assert told[-1] == Watermark(499)
 
 
-def _noting(hand_on: Any, told: list[Watermark]) -> Any:
-    def noting(name: str, watermark: Watermark) -> None:
+def _noting(handed_on: Any, told: list[Watermark]) -> Any:
+    def noting(name: str, watermark: Watermark) -> Any:
         if name == "rated":
             told.append(watermark)
-        hand_on(name, watermark)
+        return handed_on(name, watermark)
 
     return noting
 

@@ -299,6 +299,54 @@ def test_what_has_fired_and_what_was_deleted_stays_gone(world: World) -> None:
     assert fired(opened(world, [second], 1)[0], 100) == [(30, "a")]
 
 
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_a_snapshot_has_left_of_a_time_comes_first_and_nothing_of_later_times(
+    world: World, parallelism: int
+) -> None:
+    """Of two subtasks that stand at different times, one of them amid the timers of its time."""
+    handles, done = filled(world, [7, 30], [3, 3]), []
+    amid = world.open(handles[:1], key_group_range(0, 2))
+    found = amid.timers(DESCRIPTOR)
+    assert fired(found, BEGINNING) == []
+    due = iter(found.due(40))
+    while not done or done[-1][0] == 7:
+        done.append(next(due)[:2])
+    handles[0] = snapshot(world, amid)
+    assert ["unfired" in handle.states[0] for handle in handles] == [True, False]
+
+    again = opened(world, handles, parallelism)
+
+    mine = [key for key in KEYS if owner(key, 2) == 0]
+    others = [key for key in KEYS if owner(key, 2) == 1]
+    left = [each for part in again for each in fired(part, BEGINNING)]
+    assert sorted(done + left) == sorted([(7, key) for key in mine] + [(30, key) for key in mine])
+    assert sum(part.pending for part in again) == 2 * len(others)  # type: ignore[attr-defined]
+    assert [part.now(key) for part in again for key in mine if owner(key, parallelism) == again.index(part)] == (
+        [30] * len(mine)
+    )
+    assert sorted(each for part in again for each in fired(part, 7)) == [(7, key) for key in sorted(others)]
+    assert sorted(each for part in again for each in fired(part, 30)) == [(30, key) for key in sorted(others)]
+
+
+def test_what_a_snapshot_has_left_may_be_deleted_first_and_comes_page_by_page(world: World) -> None:
+    backend = world.open()
+    found = backend.timers(DESCRIPTOR)
+    keys = [f"k{n}" for n in range(130 * 30)]
+    for key in keys:
+        found.add(key, 5)
+    first = next(iter(found.due(9)))[1]
+    handle = snapshot(world, backend)
+
+    with patch.object(module, "_PAGE", 7):
+        (again,) = opened(world, [handle], 1)
+        again.remove("k77", 5)
+
+        assert fired(again, BEGINNING) == [
+            (5, key) for key in sorted(keys, key=KeyCodec().encode) if key not in (first, "k77")
+        ]
+    assert fired(again, 100) == []
+
+
 def test_event_time_is_part_of_the_checkpoint(world: World) -> None:
     (found,) = opened(world, filled(world, [], [17]), 1)
 
