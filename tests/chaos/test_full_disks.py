@@ -1,0 +1,149 @@
+"""Disks that are full while output is staged, and a database that is away for a minute while it is committed.
+
+Each is the real thing: a small file system that is filled up, a server that is shut down. Nothing is lost, the log says
+what is missing, and the job goes on by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from kafka_eos.demo.postgres import Postgres
+from tests.chaos import test_lake, test_tables
+from tests.chaos.harness import Job, feed
+from tests.chaos.running import events, has_output, running, standing
+from tests.waiting import PATIENCE
+
+pytestmark = [pytest.mark.campaign, pytest.mark.chaos]
+
+AWAY = 60.0
+MEGABYTE = 1 << 20
+PATIENT = {"KAFKA_EOS_MAX_RESTARTS": 1000}
+
+
+class SmallDisk:
+    """A file system with room for little."""
+
+    def __init__(self, where: Path) -> None:
+        self.where, self._ballast = where, where / "ballast"
+
+    def fill(self) -> None:
+        """Not a byte is left."""
+        with self._ballast.open("ab", buffering=0) as file:
+            for size in (MEGABYTE // 16, 4096, 1):
+                try:
+                    while True:
+                        file.write(b"\0" * size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    """One in memory, which whoever runs this must have the right to mount."""
+    where = Path(tempfile.mkdtemp(prefix="kafka-eos-small-"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m,mode=0777", "tmpfs", where],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        where.rmdir()
+        pytest.skip(f"a small file system needs the right to mount one: {mounted.stderr.strip()}")
+    yield SmallDisk(where)
+    subprocess.run(["umount", "--lazy", where], check=True)
+    where.rmdir()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server that only this test has."""
+    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    yield server
+    server.remove()
+
+
+def filled_and_emptied(job: Job, disk: SmallDisk, what: str) -> None:
+    """Let the job run, fill its disk, wait until it says so and has tried again, make room, and let it end."""
+    with running(job) as run:
+        run.until_output()
+        disk.fill()
+        feed(job.bootstrap, job.input, range(10_000, 10_400))
+        run.until(lambda: run.log.count(what) > 1, f"say {what!r} more than once", 2 * PATIENCE)
+        disk.make_room()
+        feed(job.bootstrap, job.input, range(10_400, 10_500))
+        run.until_all_committed()
+        run.drain()
+    assert [event for event in events(job) if event["event"] == "revoked"] == []
+
+
+def test_a_disk_that_is_full_while_files_are_staged_loses_nothing(
+    new_job: Callable[..., Job], database: Callable[[], str], small_disk: SmallDisk, tmp_path: Path
+) -> None:
+    job = new_job(
+        300,
+        app="lake.py",
+        TEST_DATABASE=database(),
+        TEST_OUT_DIR=small_disk.where / "lake",
+        TEST_TABLES=tmp_path / "tables",
+        **PATIENT,
+    )
+
+    filled_and_emptied(job, small_disk, "No space left on device")
+
+    test_lake.check(job)
+
+
+def test_a_disk_that_is_full_while_a_database_stages_rows_loses_nothing(
+    new_job: Callable[..., Job], own_server: Postgres, small_disk: SmallDisk
+) -> None:
+    """All that the database makes is on it, so that its log is not: without room for that a server ends."""
+    room = small_disk.where / "tables"
+    room.mkdir()
+    if os.getuid() == 0:
+        shutil.chown(room, (own_server.home / "data").owner())
+    with psycopg.connect(own_server.conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{room}'".encode())
+        connection.execute("CREATE DATABASE shop TABLESPACE small")
+    job = new_job(
+        300, app="tables.py", TEST_DATABASE=own_server.conninfo.replace("dbname=postgres", "dbname=shop"), **PATIENT
+    )
+
+    filled_and_emptied(job, small_disk, "No space left on device")
+
+    test_tables.check(job)
+
+
+def test_a_database_that_is_away_for_a_minute_in_the_commit_phase_is_waited_for(
+    new_job: Callable[..., Job], own_server: Postgres
+) -> None:
+    job = new_job(300, app="tables.py", TEST_DATABASE=own_server.conninfo)
+    with standing(job, "commit.before", lambda: has_output(job)) as run:
+        own_server.stop(signal.SIGINT)
+        run.send(signal.SIGCONT)
+        run.until(lambda: "trying again" in run.log, "wait for the server")
+        time.sleep(AWAY)  # the fault itself
+        assert run.alive
+        own_server.start()
+        run.until_all_committed()
+        run.drain()
+
+        assert "could not commit" in run.log or "could not look for" in run.log
+    test_tables.check(job)
+    assert [event for event in events(job) if event["event"] == "revoked"] == []
