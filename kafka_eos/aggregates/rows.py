@@ -61,6 +61,8 @@ class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
 
     def add(self, acc: Any, value: Any) -> Any:
         parts = msgspec.structs.astuple(acc)
+        if len(parts) == 1:  # of most rows
+            return self.accumulator(self._adds[0](parts[0], value))
         return self.accumulator(*[add(part, value) for add, part in zip(self._adds, parts, strict=True)])
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -93,7 +95,9 @@ class Rows:
 
     def row(self, belongs_to: Sequence[Any], acc: Any) -> Any:
         """``belongs_to``: a value for each leading field."""
-        return self.type(**dict(zip(self._leading, belongs_to, strict=True)), **self._aggregation.result(acc))
+        fields = self._aggregation.result(acc)
+        fields.update(zip(self._leading, belongs_to, strict=True))
+        return self.type(**fields)
 
     def _made(self, leading: Mapping[str, Any]) -> type:
         keys = [name for name, tp in leading.items() if tp is None or get_origin(tp) is tuple]

@@ -118,8 +118,7 @@ class Firings:
 def branch_of(key: bytes) -> str:
     """What stands for an encoded key: two numbers that whoever parses provenance can hold, and no other key has."""
     digest = blake2b(key, digest_size=2 * _NUMBER_BYTES).digest()
-    first, second = (int.from_bytes(part, "big") for part in (digest[:_NUMBER_BYTES], digest[_NUMBER_BYTES:]))
-    return f"{first}-{second}-"
+    return f"{int.from_bytes(digest[:_NUMBER_BYTES], 'big')}-{int.from_bytes(digest[_NUMBER_BYTES:], 'big')}-"
 
 
 def where(operator: str, topic: str) -> str:
