@@ -351,6 +351,62 @@ def test_the_requests_shown_are_sent(
     assert [*receiver.asked.values()] == [1, 1]
 
 
+def test_a_stream_is_a_table_of_another_job(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+    """The programs of docs/tables.md as they are, but for their topics: one writes upserts, the other reads them."""
+    names = {name: topic(2) for name in ("payments", "balances", "orders", "decisions", "changes")}
+    shown = "\n".join(blocks(ROOT / "docs/tables.md", "python")[-2:])
+    for name, own in names.items():
+        shown = re.sub(rf'(Kafka(?:Source|Sink)(?:\.records)?)\("{name}"', rf'\1("{own}"', shown)
+    (tmp_path / "accounts.py").write_text(shown)
+    settings = {"KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap, "KAFKA_EOS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
+
+    def written(name: str, *rows: dict[str, Any]) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for row in rows:
+            producer.produce(names[name], json.dumps(row), key=row["account"])
+        assert producer.flush(PATIENCE) == 0
+
+    def run_both(**given: str) -> None:
+        for pipeline in ("balances", "decisions"):
+            command = [
+                sys.executable,
+                "-m",
+                "kafka_eos",
+                "run",
+                f"accounts.py:{pipeline}",
+                "--until-caught-up",
+                "-p",
+                "2",
+            ]
+            given |= {"KAFKA_EOS_FAILPOINT_LOG": str(tmp_path / f"{pipeline}.log")}
+            while (
+                done := subprocess.run(command, cwd=tmp_path, env={**os.environ, **settings, **given})
+            ).returncode == -9:
+                pass
+            assert done.returncode == 0
+
+    written(
+        "payments", {"account": "ann", "amount": 5}, {"account": "bob", "amount": 3}, {"account": "ann", "amount": 4}
+    )
+    written("orders", {"account": "ann", "total": 9}, {"account": "bob", "total": 4}, {"account": "eve", "total": 1})
+    run_both(KAFKA_EOS_FAILPOINTS="commit.before=kill")
+    written("payments", {"account": "ann", "amount": -9}, {"account": "bob", "amount": 2})
+    run_both()
+    written("orders", {"account": "ann", "total": 1}, {"account": "bob", "total": 5})
+    run_both()
+
+    upserts = [
+        (m.key().decode(), m.value() and json.loads(m.value())["amount"]) for m in read(bootstrap, names["balances"])
+    ]
+    decisions = [tuple(json.loads(m.value()).values()) for m in read(bootstrap, names["decisions"])]
+    changes = [tuple(json.loads(m.value()).values()) for m in read(bootstrap, names["changes"])]
+    assert sorted(upserts, key=str) == sorted([("ann", 5), ("ann", 9), ("ann", None), ("bob", 3), ("bob", 5)], key=str)
+    assert sorted(decisions) == [
+        ("ann", 1, False), ("ann", 9, True), ("bob", 4, False), ("bob", 5, True), ("eve", 1, False)
+    ]  # fmt: skip
+    assert sorted(changes) == [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 1), ("bob", 2)]
+
+
 @pytest.mark.parametrize("page", ["delta", "iceberg"])
 def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
     """The pipeline of the page as it is, but for the places where it reads and writes."""

@@ -16,7 +16,8 @@ from kafka_eos.testing import MemorySink
 from tests.unit.test_joins_page import NOON, Sinks, cells_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", PAGE, re.MULTILINE | re.DOTALL)
+LOOKUPS = PAGE.partition("\n## A stream as a table, and back")[0]
+SHOWN = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", LOOKUPS, re.MULTILINE | re.DOTALL)
 PROGRAM = SHOWN[0][0]
 
 
