@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
-from tests.audit.job import Input, Job, Out
+from kafka_eos.ids import SplitId
+from tests.audit.job import Ends, Input, Job, Out, epoch
+from tests.audit.job import out as made
 from tests.audit.test_window_corruptions import Corruption, Outs, found, out, shown, without
 from tests.chaos.harness import read
 
@@ -179,3 +181,68 @@ def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[.
     assert {*verdict.facts.not_recomputed} == {"counted-right"}
     assert "also has state of keys" in verdict.facts.not_recomputed["counted-right"]
     assert not verdict.facts.uncompared
+
+
+def by_hand(
+    new_job: Callable[..., Job], topic: Callable[..., str], rules: list[Input], spoil: dict[str, dict[int, int]]
+) -> Job:
+    """Four epochs: rules, rows, a rule and rows, rows. ``spoil``: versions that rows of ``ann`` have met, by sink and
+    number; others have met the right one.
+    """
+    given: dict[str, Any] = {
+        "orders": topic(),
+        "rules": topic(partitions=2),
+        "topics": {sink: topic() for sink in spoil},
+    }
+    job = new_job(PIPELINE, **given)
+    job.feed(given["rules"], rules)
+    job.feed(given["orders"], [(0, None, json.dumps({"user": "ann", "id": n}).encode()) for n in range(6)])
+    for sink, versions in spoil.items():
+        told = [{"user": "ann", "id": n, "version": versions.get(n, 1 if n < 2 else 2)} for n in range(6)]
+        values = [json.dumps(each, separators=(",", ":")).encode() for each in told]
+        job.write(
+            given["topics"][sink],
+            [made((0, n), "ann", v, topic=given["orders"], epoch=(1, 2 + n // 2)) for n, v in enumerate(values)],
+        )
+    place = {number: SplitId(f"{given['rules']}/{number}") for number in (0, 1)}
+    known, first = ([sum(partition == n for partition, *_ in some) for n in place] for some in (rules, rules[:3]))
+
+    def ends(of_rules: list[int], of_rows: int) -> Ends:
+        read = {place[n]: end for n, end in enumerate(of_rules)}
+        return {"rules": read, "orders": {SplitId(f"{given['orders']}/0"): of_rows}}
+
+    job.commits(
+        *(epoch(1, number) for number in range(5)),
+        positions=ends(known, 6),
+        counts={epoch(1, number): {sink.replace(" ", "-"): 2 for sink in spoil} for number in (2, 3, 4)},
+        earlier={epoch(1, 1): ends(first, 0), epoch(1, 2): ends(first, 2), epoch(1, 3): ends(known, 4)},
+    )
+    return job
+
+
+def test_a_row_of_an_epoch_that_read_rules_may_have_met_either(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    # The first is of a rule that was read an epoch later, the second of one that was replaced an epoch before.
+    spoil = {"plain either": {2: 1, 3: 7}, "plain early": {1: 2}, "plain stale": {4: 1}}
+    job = by_hand(new_job, topic, [*upserts(FIRST), *upserts({"ann": 2})], spoil)
+
+    verdict = job.audit(spark)
+
+    assert found(verdict) == {sink: {Check.WRONG_VALUE: 1} for sink in ("plain-early", "plain-stale")}, shown(verdict)
+    assert [left.outputs for left in verdict.facts.uncompared] == [2, 2, 2]
+    assert all("nothing tells which rules their rows met" in left.why for left in verdict.facts.uncompared)
+
+
+@pytest.mark.campaign
+def test_rules_of_a_key_in_two_partitions_are_in_no_order(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    """What the job made of them nothing tells, from then on."""
+    rules = [*upserts(FIRST), *upserts({"ann": 2}), *upserts({"ann": 3}, partition=1)]
+    job = by_hand(new_job, topic, rules, {"plain either": {4: 3, 5: 3}, "plain early": {1: 2}})
+
+    verdict = job.audit(spark)
+
+    assert found(verdict) == {"plain-early": {Check.WRONG_VALUE: 1}}, shown(verdict)
+    assert {left.outputs for left in verdict.facts.uncompared} == {4}
