@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.errors import ConfigError
-from kafka_eos.schemas import Registry, avro, protobuf
-from tests import protobuf_witness
+from kafka_eos.schemas import Registry, avro, json_schema, protobuf
+from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, written
 from tests.broker.kafka_kit import job
 from tests.registry_server import RegistryServer
@@ -63,3 +64,43 @@ def test_protobuf_is_read_from_a_real_registry_and_written_with_what_it_has(regi
     narrower = protobuf_witness.classes(text.replace("int64", "int32"))["Line"]
     compared = protobuf(narrower, registry=asked).for_topic("proto-ours", "value").compared(reading=True)
     assert compared.wrong == ["tags.value is int64 there, int32 here"]
+
+
+class Order(BaseModel):
+    user: str
+    lines: list[Line] = []
+
+
+def test_json_is_read_from_a_real_registry_and_changes_as_it_allows(registry: RegistryServer) -> None:
+    """Confluent's deserializer reads what we write, and compares it with its schema; and the other way round."""
+
+    class Wider(Order):
+        note: str = ""
+
+    class Other(BaseModel):
+        user: int
+
+    asked, value = Registry(registry.url), Order(user="ann", lines=[Line(2)])
+    orders, wider = (
+        json_schema(tp, registry=asked, auto_register=True).for_topic("json-ours", "value") for tp in (Order, Wider)
+    )
+
+    orders.check()
+    assert json_witness.told(registry.url, "json-ours", orders.encode(value)) == {
+        "user": "ann",
+        "lines": [{"quantity": 2}],
+    }
+    wider.check()  # a field with a default, which is compatible as most subjects ask
+    newest = asked.newest("json-ours-value")
+    assert newest is not None
+    assert newest.number == 2
+    assert wider.decode(orders.encode(value)) == Wider(user="ann", lines=[Line(2)])
+    assert orders.decode(wider.encode(Wider(user="bob", note="x"))) == Order(user="bob")
+    with pytest.raises(ConfigError, match="registering under subject 'json-ours-value'"):
+        json_schema(Other, registry=asked, auto_register=True).for_topic("json-ours", "value").check()
+
+    theirs = {"title": "Order", "type": "object", "properties": {"user": {"type": "string"}, "x": {"type": "integer"}}}
+    (data,) = json_witness.written(registry.url, "json-theirs", theirs, [{"user": "eve", "x": 1}])
+    reading = json_schema(Order, registry=asked).for_topic("json-theirs", "value")
+    assert reading.decode(data) == Order(user="eve")
+    assert reading.compared(reading=True).wrong == ["user may be missing there, and must be here"]
