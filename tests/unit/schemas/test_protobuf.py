@@ -143,6 +143,21 @@ def test_a_value_comes_back_and_confluents_deserializer_reads_it(registry: Regis
     assert told(type(value), data) == value
 
 
+def test_keys_have_subjects_of_their_own_and_equal_keys_equal_bytes(registry: Registry) -> None:
+    """Else a partitioner would not put them together."""
+    keys: Any = protobuf(Order, registry=registry, auto_register=True).for_topic("orders", "key")
+    keys.check()
+    one, other = Order(user="ann", tags={"b": 2, "a": 1}), Order(tags={"a": 1, "b": 2}, user="ann")
+
+    assert keys.subject == "orders-key"
+    assert keys.encode(one) == keys.encode(other)
+    assert keys.decode(keys.encode(one)) == one
+    sink: KafkaSink[Any] = KafkaSink.records("orders", key=protobuf(Order, registry=registry), value=bytes)
+    source: KafkaSource[Any] = KafkaSource.records("orders", key=protobuf(Order, registry=registry))
+    assert sink.codecs()["key"].encode(one) == keys.encode(one)
+    assert source.codecs()["key"].decode(keys.encode(one)) == one
+
+
 def test_what_is_registered_is_the_file_as_text(registry: Registry) -> None:
     codec(Refund, registry)
 
