@@ -17,7 +17,6 @@ MODULES: Final = {
     "postgres": ("psycopg",),
     "registry": ("httpx2", "authlib", "attrs", "cachetools"),
     "protobuf": ("google.protobuf",),
-    "json-schema": ("jsonschema",),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),
     "delta": ("deltalake", "pyarrow"),
