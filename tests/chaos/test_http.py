@@ -32,7 +32,7 @@ def sending(new_job: Callable[..., Job], receiver: Receiver) -> Callable[..., Jo
     """``new_job`` that sends to the receiver."""
 
     def make(**environment: Any) -> Job:
-        job = new_job(RECORDS, app="http.py", TEST_URL=receiver.url, **environment)
+        job = new_job(RECORDS, app="sends.py", TEST_URL=receiver.url, **environment)
         job.environment["TEST_OUTBOX"] = str(job.directory / "outbox")
         return job
 
