@@ -503,7 +503,7 @@ def test_the_files_shown_are_written_and_read_as_shown(
 ) -> None:
     """The pipeline of docs/files.md as it is, but for the places where it reads and writes."""
     purchases, lake = topic(2), tmp_path / "lake"
-    shown, reading = (
+    shown, reading, _ = (
         code.replace("/data/lake", str(lake)).replace('KafkaSource("purchases"', f'KafkaSource("{purchases}"')
         for code in blocks(ROOT / "docs/files.md", "python")
     )
