@@ -66,7 +66,7 @@ totals.sink(
 totals.sink(FileSink("{bucket}", value=Total, format="parquet", envelope=True,
                      partition_by=lambda row: {{"user": row.user}}), name="objects")
 totals.sink(FileSink(Path(__file__).parent / "files", value=Total, format="parquet"), name="files")
-totals.sink(DeltaSink(Path(__file__).parent / "delta", value=Total, create=True), name="delta")
+totals.sink(DeltaSink(Path(__file__).parent / "delta", value=Total, create=True, partition_by=["user"]), name="delta")
 home = Path(__file__).parent
 catalog = {{"type": "sql", "uri": f"sqlite:///{{home}}/catalog.db", "warehouse": f"file://{{home}}"}}
 totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="iceberg")

@@ -60,7 +60,9 @@ totals.sink(
     ),
     name="to-lake",
 )
-totals.sink(DeltaSink(os.environ["TEST_TABLES"] + "/delta", value=Total, create=True), name="to-delta")
+totals.sink(
+    DeltaSink(os.environ["TEST_TABLES"] + "/delta", value=Total, create=True, partition_by=["account"]), name="to-delta"
+)
 totals.sink(
     IcebergSink(
         "shop.totals",
