@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.error import HTTPError
@@ -80,6 +82,8 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
         run.until(lambda: ask(url, "/readyz")[0] == 200, "become ready")
         run.until_committed()
         before = scrape(url)
+        command = [sys.executable, "-m", "kafka_eos", "top", job.name, "--once", "--checkpoint-dir", job.checkpoints]
+        screen = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         signal_worker(run.worker, signal.SIGKILL)
         run.until(lambda: scrape(url)["kafka_eos_restarts_total", "worker"] == 1, "tell of the restart")
         run.until(lambda: scrape(url).get(("kafka_eos_lag_records",)) == 0, "read everything")
@@ -92,6 +96,11 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
         run.drain()
         exported, traces = receiver.metrics, receiver.traces
 
+    shown = {line.split()[0]: line.split()[1:] for line in screen if line}
+    assert shown[job.name][0] == "running"
+    assert {"payments", "map-1", "filter-1", "to-kafka", "to-files"} < shown.keys()
+    assert all(share.endswith("%") for share in shown["map-1"][2:5]), screen
+    assert "commit" in shown["epoch"]
     assert f"OpenTelemetry: metrics to {receiver.environment[ENDPOINT]}, traces to" in run.log
     check_figures(after, exported)
     check_traces(traces, job.name)
