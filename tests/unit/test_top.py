@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,11 @@ def test_a_terminal_shows_it_until_ctrl_c(home: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kafka_eos", "top", "orders", "--checkpoint-dir", str(home)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
-    started = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    # Whoever is started in the background may ignore SIGINT, and what it starts inherits that.
+    noticing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    started = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, preexec_fn=noticing
+    )
     os.close(theirs)
     try:
         shown = b""
