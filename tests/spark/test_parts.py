@@ -167,7 +167,7 @@ def result(
     """Of an epoch that read up to there."""
     read = {name: dict(splits) for name, splits in positions.items()}
     epoch = Acked(positions=read, states=(), committables=(), watermarks=watermarks or {})
-    return EpochResult(epoch, {}, {}, {}, None, None, {}, False)
+    return EpochResult(epoch, {}, {}, {}, None, None, {}, False, {}, ())
 
 
 # ---------------------------------------------------------------- where the storage is
