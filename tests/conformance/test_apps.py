@@ -94,6 +94,8 @@ ELSEWHERE = frozenset(
         "registry.py",
         "restored.py",
         "rules.py",
+        "sends.py",
+        "sqlite.py",
         "tables.py",
         "taken.py",
         "together.py",
@@ -101,7 +103,8 @@ ELSEWHERE = frozenset(
     )
 )
 """They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
-their test has, or for the clock at the end; or write to a database (spark/test_tables.py, chaos/test_lake.py)."""
+their test has, or for the clock at the end; or write to a database or a
+receiver (spark/test_tables.py, spark/test_systems.py, chaos/test_lake.py)."""
 LETTERS = ("payments", "letters")
 GROUPS = ("account", "branch", "key")
 """What values of an output are of; the first that they have."""
