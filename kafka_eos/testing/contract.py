@@ -28,7 +28,7 @@ from kafka_eos.interfaces import (
     probed,
 )
 from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
-from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, expect, through_json
+from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, claim, epoch_id, expect, through_json
 
 __all__ = ["SINK_CHECKS", "ContractBroken", "SinkUnderTest", "check_sink"]
 
@@ -43,12 +43,8 @@ def check_sink(fresh: Callable[[], SinkUnderTest], *names: str) -> None:
         if not names and not _fits(name, target):
             continue
         check = SINK_CHECKS[name]
-        with Trial(target) as trial:
-            try:
-                check(trial)
-            except (ContractBroken, KafkaEosError) as error:
-                problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
-                raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
+        with Trial(target) as trial, claim(name, check):
+            check(trial)
 
 
 def _fits(name: str, target: SinkUnderTest) -> bool:

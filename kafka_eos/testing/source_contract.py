@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kafka_eos.errors import InputLost, KafkaEosError
+from kafka_eos.errors import InputLost
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Bounded
 from kafka_eos.testing.source_trial import Row, SourceTrial, SourceUnderTest, through_json
-from kafka_eos.testing.trial import ContractBroken, expect
+from kafka_eos.testing.trial import ContractBroken, claim, expect
 
 __all__ = ["SOURCE_CHECKS", "SourceUnderTest", "check_source"]
 
@@ -36,12 +36,8 @@ def check_source(fresh: Callable[[], SourceUnderTest], *names: str) -> None:
         if not names and not _fits(name, target):
             continue
         check = SOURCE_CHECKS[name]
-        with SourceTrial(target) as trial:
-            try:
-                check(trial)
-            except (ContractBroken, KafkaEosError) as error:
-                problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
-                raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
+        with SourceTrial(target) as trial, claim(name, check):
+            check(trial)
 
 
 def _fits(name: str, target: SourceUnderTest) -> bool:

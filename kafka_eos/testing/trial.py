@@ -10,12 +10,13 @@ import importlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
+from kafka_eos.errors import KafkaEosError
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CommitPermit,
@@ -179,6 +180,16 @@ class Trial:
             time.sleep(0.02)
             found = list(committer.staged(self.context(1)))
         expect(bool(found) is some, f"{when}: staged must tell of {'something' if some else 'nothing'}, not {found}")
+
+
+@contextmanager
+def claim(name: str, check: Callable[..., None]) -> Iterator[None]:
+    """What breaks while ``check`` runs is a ContractBroken that starts with its name and its claim."""
+    try:
+        yield
+    except (ContractBroken, KafkaEosError) as error:
+        problem = error if isinstance(error, ContractBroken) else f"{type(error).__name__}: {error}"
+        raise ContractBroken(f"{name}: {check.__doc__}\n  {problem}") from error
 
 
 def expect(condition: bool, otherwise: str) -> None:
