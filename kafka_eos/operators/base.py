@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.calls import each
-from kafka_eos.errors import Bug
+from kafka_eos.errors import Bug, PlanError
 from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
 from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import Batch, Watermark
@@ -27,6 +27,19 @@ from kafka_eos.state.scratch import Scratch, unbounded
 def no_timers(descriptor: StateDescriptor[Any]) -> Timers:
     """Where no state is."""
     raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
+
+
+Known = TypeVar("Known")
+
+
+def event_time_of(time: Known | None, operator: str) -> Known:
+    """The event time of a row, or the times of a batch's rows. PlanError if the plan has not seen to it."""
+    if time is None:
+        raise PlanError(
+            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
+            "it"
+        )
+    return time
 
 
 def no_broadcast(descriptor: StateDescriptor[Any]) -> ValueState[Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_origin
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
-from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
 from kafka_eos.operators.functions import OutputTag, TimedFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
@@ -128,12 +128,7 @@ class Process:
 
     @property
     def timestamp(self) -> int:
-        if self._timestamp is None:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: no event time is known here; put .with_timestamps(...) behind every "
-                "source before it"
-            )
-        return self._timestamp
+        return event_time_of(self._timestamp, self._ctx.operator)
 
     @property
     def watermark(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec
-from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.broadcasts.copies import Copies, Copy
 from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.operators.functions import OutputTag
@@ -27,7 +27,26 @@ _INPUTS: Final = 2
 _NOBODY: Final = object()
 
 
-class BroadcastOperator:
+class _WithCopies:
+    """What both operators do with what is broadcast."""
+
+    _function: Any
+    _copies: Copies
+    _opening: bool
+    _timestamp: int | None
+
+    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
+        return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
+
+    def _take(self, batch: Batch[Any]) -> Batch[Any]:
+        """Rows of the broadcast stream change the copies and make nothing."""
+        return self._copies.take(batch, self._function.process_broadcast, self._at)
+
+    def _at(self, time: int | None) -> None:
+        self._timestamp = time
+
+
+class BroadcastOperator(_WithCopies):
     """Runs a ``BroadcastProcessFunction``; it is also the context that the function's ``open`` gets."""
 
     def __init__(self, factory: Callable[[], BroadcastProcessFunction[Any, Any, Any]]) -> None:
@@ -48,9 +67,6 @@ class BroadcastOperator:
     def close(self) -> None:
         return None
 
-    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
-        return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
-
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening or self._copies.telling:
             raise _no_output(self._ctx.operator, tag)
@@ -58,16 +74,11 @@ class BroadcastOperator:
 
     @property
     def timestamp(self) -> int:
-        if self._timestamp is None:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: no event time is known here; put .with_timestamps(...) behind every "
-                "source before it"
-            )
-        return self._timestamp
+        return event_time_of(self._timestamp, self._ctx.operator)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         if input_of(batch.lane, _INPUTS):
-            return self._copies.take(batch, self._function.process_broadcast, self._at)
+            return self._take(batch)
         made: list[list[Any]] = []
         refused: list[int] = []
         process = self._function.process
@@ -81,24 +92,11 @@ class BroadcastOperator:
                 refused.append(index)
         return spread(replace(batch.without(refused), updates=None), made)
 
-    def _at(self, time: int | None) -> None:
-        self._timestamp = time
 
+class _OfKey:
+    """``key`` is there only while a row of the keyed stream, or a timer, is at hand."""
 
-class _Keys(Writes):
-    """Writes to the state of a key, which is not there while a row of the broadcast stream is at hand."""
-
-    @property
-    def key(self) -> Any:
-        return _present(self._key)
-
-    @key.setter
-    def key(self, key: Any) -> None:
-        self._key = key
-
-
-class _Times(KeyTimers):
-    """Timers of a key, the same."""
+    _key: Any
 
     @property
     def key(self) -> Any:
@@ -107,13 +105,21 @@ class _Times(KeyTimers):
     @key.setter
     def key(self, key: Any) -> None:
         self._key = key
+
+
+class _Keys(_OfKey, Writes):
+    """Writes to the state of a key."""
+
+
+class _Times(_OfKey, KeyTimers):
+    """Timers of a key."""
 
     def delete(self, time: int) -> None:
         _present(self._key)
         super().delete(time)
 
 
-class KeyedBroadcastOperator(Process):
+class KeyedBroadcastOperator(_WithCopies, Process):
     """Runs a ``KeyedBroadcastProcessFunction``: a process function that has copies, too."""
 
     writes, key_timers = _Keys, _Times
@@ -127,9 +133,6 @@ class KeyedBroadcastOperator(Process):
         self._copies = Copies(ctx)
         super().open(ctx)
 
-    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
-        return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
-
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._copies.telling:
             raise _no_output(self._ctx.operator, tag)
@@ -140,10 +143,7 @@ class KeyedBroadcastOperator(Process):
             return super().process(batch)
         for state in self._pending:
             state.begin(_NOBODY)
-        return self._copies.take(batch, self._function.process_broadcast, self._at)
-
-    def _at(self, time: int | None) -> None:
-        self._timestamp = time
+        return self._take(batch)
 
 
 def _present(key: Any) -> Any:

@@ -19,7 +19,7 @@ from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos.errors import Bug, PlanError
+from kafka_eos.errors import Bug
 from kafka_eos.interfaces import (
     Codec,
     OnClock,
@@ -27,7 +27,7 @@ from kafka_eos.interfaces import (
     StateDescriptor,
     Window,
 )
-from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
@@ -178,9 +178,4 @@ def nothing() -> ValueError:
 
 def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:
     """The event times of rows, which the plan has seen to."""
-    if batch.times is None:
-        raise PlanError(
-            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
-            "it"
-        )
-    return batch.times
+    return event_time_of(batch.times, operator)
