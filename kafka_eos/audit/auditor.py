@@ -175,7 +175,8 @@ class _Audit:
 
     def _scan(self, base: Observations) -> Observations:
         from kafka_eos.audit.beside import files
-        from kafka_eos.audit.jobs import Scan, Scope
+        from kafka_eos.audit.jobs import Scan
+        from kafka_eos.audit.scope import Scope
 
         ground = self._ground
         scope = Scope(
@@ -222,11 +223,11 @@ class _Audit:
         if Check.LOST not in barred:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
-        unsure = dict(scan.not_recomputed)
+        unsure = dict(scan.compared.not_recomputed)
         blind = dict(unsure)
         if Check.LOST not in barred:
-            doubtful = self._cut.unsteady if scan.free else self._cut.unlasting
-            doubtful = (doubtful - self._cut.timed) | self._cut.copied | scan.chancy
+            doubtful = self._cut.unsteady if scan.compared.free else self._cut.unlasting
+            doubtful = (doubtful - self._cut.timed) | self._cut.copied | scan.compared.chancy
             doubts = self._doubts(scan, doubtful - unsure.keys(), visible, barred)
             blind |= {s: why for s, why in doubts.items() if Check.WRONG_COUNT in barred}
             unsure |= doubts
@@ -247,7 +248,12 @@ class _Audit:
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
             not_recomputed={s: why for s, why in unsure.items() if s not in self._subject.unmarked},
             uncompared=uncompared(
-                self._subject, self._cut, made, {} if Check.LOST in barred else scan.untold(), unsure, scan.ruled
+                self._subject,
+                self._cut,
+                made,
+                {} if Check.LOST in barred else scan.untold(),
+                unsure,
+                scan.compared.ruled,
             ),
             notes=notes(self._subject, self._cut, self._ledger, sum(made.loose.values()), unsure, before),
         )

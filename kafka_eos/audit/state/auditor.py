@@ -158,15 +158,16 @@ class _Run:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
         from kafka_eos.audit import jobs
         from kafka_eos.audit.beside import files
+        from kafka_eos.audit.scope import Scope as Audited
         from kafka_eos.audit.state.rows import Form
         from kafka_eos.audit.state.scan import Scope, StateScan
 
         ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning
-        scope = jobs.Scope(
+        scope = Audited(
             self._app, self._subject, cut_, self._ledger, ground.inputs(), ground.ahead(), ground.outputs(),
             ground.pinned.files, beginning, provenance=files(self._ledger.provenance),
         )  # fmt: skip
-        with closing(jobs.Scan(self._spark, scope)) as steps:
+        with closing(jobs.Scan(self._spark, scope)) as scans:
             several = scope.streams > 1 or (cut_.parallelism > 1 and bool(cut_.parted))
             unknown = doubts(cut_, self._ledger, manifest.states, several)
             scan = StateScan(
@@ -175,7 +176,8 @@ class _Run:
                     app=self._app,
                     workers=cut_.parallelism,
                     serial=cut_.serial,
-                    steps=steps,
+                    seen=scans.seen,
+                    compared=scans.compared,
                     checkpoint=Checkpoint(address, manifest.job, manifest.name),
                     handles=len(manifest.states),
                     savepoint=None if beginning is None else str(beginning.path),
@@ -183,12 +185,12 @@ class _Run:
                     described=stored(manifest.states),
                 ),
             )
-            return self._examine(steps, scan, unknown)
+            return self._examine(scans, scan, unknown)
 
-    def _examine(self, steps: Scan, scan: StateScan, unknown: Doubts) -> Observations:
+    def _examine(self, scans: Scan, scan: StateScan, unknown: Doubts) -> Observations:
         self._progress("reading the checkpoint")
         rows = scan.stored()
-        inputs, ahead = steps.inputs()
+        inputs, ahead = scans.inputs()
         self._progress(f"recomputing the state of {inputs} records")
         made, found = scan.made(), scan.differences()
         surely = [each for each in found if not each.loose and each.operator not in unknown.unsure]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.jobs import Scan
+from kafka_eos.audit.compared import Compared
+from kafka_eos.audit.seen import Seen
 from kafka_eos.audit.state import rows, words
 from kafka_eos.audit.state.doubts import Name
 from kafka_eos.audit.state.rows import Form
@@ -30,12 +31,13 @@ _AT = ("operator", "state", "place")
 
 @dataclass(frozen=True)
 class Scope:
-    """What to compare. ``steps`` gives the input that the recompute runs through."""
+    """What to compare. ``compared.steps`` is what the recompute runs through."""
 
     app: str
     workers: int
     serial: bool
-    steps: Scan
+    seen: Seen
+    compared: Compared
     checkpoint: Checkpoint
     handles: int
     """How many the checkpoint has."""
@@ -59,7 +61,7 @@ class Difference:
 
 
 class StateScan:
-    """One comparison. Tables are held by ``Scan``, which its owner closes."""
+    """One comparison. Tables are held by ``Seen``, which its owner closes."""
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self._spark, self._scope = spark, scope
@@ -80,7 +82,7 @@ class StateScan:
         """All rows that are not the same, by state and kind; ``loose`` are those of keys whose order nothing tells."""
         scope = self._scope
         judged = partial(words.told, scope.app, scope.workers, scope.form.merging, scope.described)
-        told = scope.steps.hold(self._different().mapInArrow(judged, words.TOLD))
+        told = scope.seen.hold(self._different().mapInArrow(judged, words.TOLD))
         kind = ("operator", "state", "kind", "loose")
         of_kind = Window.partitionBy(*kind)
         numbered = told.withColumn("n", F.count("*").over(of_kind))
@@ -97,15 +99,15 @@ class StateScan:
     def _stored(self) -> DataFrame:
         scope = self._scope
         numbers = self._spark.range(0, scope.handles, 1, max(1, scope.handles))
-        return scope.steps.hold(numbers.mapInArrow(partial(rows.stored, scope.checkpoint, scope.form), rows.STORED))
+        return scope.seen.hold(numbers.mapInArrow(partial(rows.stored, scope.checkpoint, scope.form), rows.STORED))
 
     @cached_property
     def _made(self) -> DataFrame:
         scope = self._scope
-        table, _ = scope.steps.steps
+        table, _ = scope.compared.steps
         run = rows.recomputed_alone if scope.serial else rows.recomputed
         task = partial(run, scope.app, scope.workers, scope.savepoint, scope.form)
-        return scope.steps.hold(table.mapInArrow(task, rows.MADE))
+        return scope.seen.hold(table.mapInArrow(task, rows.MADE))
 
     @cached_property
     def _expected(self) -> DataFrame:

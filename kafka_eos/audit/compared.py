@@ -1,0 +1,206 @@
+"""The tables of what should be there, beside what is.
+
+What should be there the pipeline's own functions make again of the input, in Spark's Python workers (``tasks``); all
+else runs in the JVM. Rule: of an output that nothing tells the right value of, it is said that it is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kafka_eos.audit import flags, letters, relations, totals
+from kafka_eos.audit.broadcasts.recompute import Ruling
+from kafka_eos.audit.recompute import Recompute
+from kafka_eos.audit.scope import Scope
+from kafka_eos.audit.seen import Seen, union
+from kafka_eos.audit.windows import early
+from kafka_eos.audit.windows.recompute import Windowed, Windowing
+from kafka_eos.operators.chain import refuser
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
+
+
+class Compared:
+    """One audit's tables of what the recompute makes, and of outputs beside it."""
+
+    def __init__(self, scope: Scope, seen: Seen) -> None:
+        self._scope, self._seen = scope, seen
+
+    def _is_letter(self) -> Column:
+        return F.col("sink").isin([*self._scope.cut.letters])
+
+    def comparable(self, table: DataFrame) -> DataFrame:
+        """Without those of which nobody can tell whether they should be there."""
+        unknown = flags.refuser_of("id").isin([*self._scope.cut.refusers()])
+        return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
+
+    @cached_property
+    def not_recomputed(self) -> dict[str, str]:
+        """Sinks that are not compared with a recompute, and why."""
+        cut = self._scope.cut
+        unmarked = {sink.node for sink in self._seen.unmarked}
+        reason = "its outputs depend on where epochs of a fold with merge= ended"
+        why = dict.fromkeys((cut.summed - cut.totals) | (cut.summed & unmarked), reason)
+        why |= self._scope.windows.why
+        if self._scope.changed:
+            why |= dict.fromkeys(
+                cut.looking, "a table has changed since the job began, and which rows met that nothing tells"
+            )
+        why |= {name: cut.why_unknown(name) for name in cut.asked - self._scope.ruled.sinks}
+        why |= self._scope.ruled.why
+        why |= dict.fromkeys(cut.copied & unmarked, "how often an output is there depends on the number of workers")
+        if self._scope.beginning is not None:
+            why |= dict.fromkeys(unmarked, "its outputs do not tell which of them were there before the savepoint")
+        if cut.totals and cut.letters and self._refused_below():
+            why |= dict.fromkeys(cut.totals, "records were refused behind a fold with merge=")
+        return {sink.node: why[sink.node] for sink in self._scope.subject.sinks if sink.node in why}
+
+    def _refused_below(self) -> bool:
+        cut = self._scope.cut
+        whom = [str(refuser(name)) for name in cut.summed]
+        unseen = not {*cut.letters} <= {sink.node for sink in self._seen.marked}
+        return unseen or not self._seen.visible.where(self._is_letter() & flags.refuser_of("id").isin(whom)).isEmpty()
+
+    @property
+    def free(self) -> bool:
+        """Are there keys with an order that nothing tells?"""
+        return self._recomputed[1]
+
+    @property
+    def made(self) -> DataFrame:
+        """What the recompute makes for audited sinks."""
+        return self._recomputed[0]
+
+    @property
+    def _recompute(self) -> Recompute:
+        scope = self._scope
+        sinks = frozenset(sink.node for sink in scope.subject.sinks)
+        savepoint = None if scope.beginning is None else str(scope.beginning.path)
+        return Recompute(
+            scope.app, scope.cut, sinks, scope.streams, savepoint, scope.subject.unmarked, scope.spans, self._seen.hold,
+            scope.rounded,
+        )  # fmt: skip
+
+    @property
+    def steps(self) -> tuple[DataFrame, bool]:
+        """What a recompute of state runs through: what reaches the stages, in the order of its keys; all input, if the
+        plan must run in one task. And whether the order of some of it is not known.
+        """
+        scope, recompute, records = self._scope, self._recompute, self._seen.input(self._scope.inputs)
+        if scope.cut.serial:
+            return recompute.serial(records)
+        tells = bool(self._seen.marked) and scope.cut.one_to_one and scope.streams > 1
+        return recompute.keyed(records, self._seen.firsts if tells else None)
+
+    @cached_property
+    def windowed(self) -> Windowed:
+        scope = self._scope
+        if not scope.windows.operators:
+            return Windowed()
+        seen = self._seen.firsts if self._seen.marked else self._seen.plain
+        windowing = Windowing(scope.app, scope.cut, scope.windows, self._seen.hold, scope.checkpoint)
+        return windowing.made(self._seen.input(scope.inputs), seen)
+
+    @cached_property
+    def _ruling(self) -> Ruling | None:
+        scope = self._scope
+        if not scope.ruled.sinks:
+            return None
+        return Ruling(scope.app, scope.cut.parallelism, scope.ruled, self._seen.input(scope.inputs), scope.inputs)
+
+    @cached_property
+    def untold(self) -> DataFrame | None:
+        """Outputs of which nothing tells whether they should be there: results before the end of windows, and of rows
+        that may have met other rules.
+        """
+        if not self._seen.marked:
+            return None
+        found = [early.untold(self._seen.firsts, self._scope.windows, self.windowed.free)]
+        found += [None if self._ruling is None else self._ruling.untold(self._seen.firsts)]
+        some = [each for each in found if each is not None]
+        return self._seen.hold(union(some)) if some else None
+
+    @property
+    def told_firsts(self) -> DataFrame:
+        """``Seen.firsts`` without them."""
+        untold = self.untold
+        return self._seen.firsts if untold is None else self._seen.firsts.join(untold, ["sink", "id"], "left_anti")
+
+    @property
+    def ruled(self) -> frozenset[str]:
+        """Sinks behind broadcast state that are compared."""
+        return self._scope.ruled.sinks
+
+    @property
+    def chancy(self) -> frozenset[str]:
+        """Sinks behind windows of which other ones may be right, too."""
+        return self.windowed.chancy
+
+    @cached_property
+    def _recomputed(self) -> tuple[DataFrame, bool]:
+        seen = self._seen.firsts if self._seen.marked else self._seen.plain
+        beside = [*self.windowed.outputs, *([] if self._ruling is None else [self._ruling.outputs])]
+        every, free = self._recompute.expected(self._seen.input(self._scope.inputs), seen, beside)
+        expiring = F.col("sink").isin([*self._scope.cut.expiring])
+        made = self.comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
+        made = made.withColumn("loose", F.col("loose") | expiring)
+        return self._seen.hold(made) if self._seen.unmarked else made, free
+
+    @cached_property
+    def met(self) -> DataFrame:
+        """Of tables with one row a key: what is there beside what should be."""
+        scope, there = self._scope, F.col("sink").isin(self._seen.replaced)
+        blind = relations.unordered(scope.cut, self._seen.replaced)
+        plain = self.comparable(self._seen.plain)
+        return self._seen.hold(relations.met(plain.where(there), self.made.where(there), blind))
+
+    @cached_property
+    def pairs(self) -> DataFrame:
+        """Each marked output that exists or should, once: what is there beside what the recompute made.
+
+        The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
+        """
+        first = self.comparable(self.told_firsts).withColumn("there", F.lit(True))
+        should = self.made.where(F.col("sink").isin([s.node for s in self._seen.marked]))
+        should = should.withColumn("should", F.lit(True)).withColumn("s_offset", F.col("e_offset"))
+        # Spark sorts both by these, and numbers fast: the offset leads, though the id tells it too.
+        pairs = first.join(should, ["s_offset", "id", "sink"], "full")
+        # An output may carry a number that its operator gives no longer; nothing is known of that.
+        pairs = pairs.withColumn("update", F.when(F.col("e_update").isNotNull(), F.col("update")))
+        place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in PLACES)
+        series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
+        strict = F.col("there") & F.col("should") & ~F.col("loose")
+        summed = F.col("sink").isin([*self._scope.cut.totals])
+        pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
+        pairs = self._answered(self._seen.hold(pairs.repartition("series", "sink")))
+        return self._seen.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
+
+    def _answered(self, pairs: DataFrame) -> DataFrame:
+        """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
+        found = letters.answered(pairs, self._scope.cut.letters)
+        if not self._scope.cut.letters or found.isEmpty():
+            return pairs.withColumn("answered", F.lit(False))
+        joined = pairs.join(found.withColumn("answered", F.lit(True)), ["sink", "id"], "left")
+        return self._seen.hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
+
+    def doubted(self, sinks: Collection[str]) -> DataFrame:
+        """``pairs`` with ``doubted``: what is alone there in one of ``sinks``, and may be so by right."""
+        cut = self._scope.cut
+        pairs = self.pairs.withColumn("doubted", flags.doubtful(sinks, cut) if sinks else F.lit(False))
+        if not sinks or not cut.steady:
+            return pairs
+        # Every record makes its output or a dead letter: with another order it is the other one of both.
+        place = {f"at_{b}": F.coalesce(F.col(a), F.col(b)) for a, b in (*PLACES[:3], ("s_offset", "e_offset"))}
+        both = F.max(F.col("there").isNull()) & F.max(F.col("should").isNull())
+        pairs = pairs.withColumns(place)
+        swapped = pairs.where("doubted").groupBy(*place).agg(both.alias("swapped"))
+        joined = pairs.join(F.broadcast(swapped), [*place], "left").drop(*place)
+        kept = F.col("doubted") & (F.col("sink").isin([*cut.copied]) | F.coalesce("swapped", F.lit(False)))
+        return joined.withColumn("doubted", kept).drop("swapped")

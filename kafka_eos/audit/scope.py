@@ -1,0 +1,71 @@
+"""What one audit looks at: everything is fixed before the first scan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_eos.audit.beginning import Beginning
+from kafka_eos.audit.beside import Files
+from kafka_eos.audit.broadcasts.judged import Ruled
+from kafka_eos.audit.intervals import Spans, spans
+from kafka_eos.audit.ledger import Ledger
+from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.stored import Checkpoint
+from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.windows.judged import Judged
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to scan, and beside what."""
+
+    app: str
+    """Where workers find the user's file, as ``AppRef.parse`` reads it."""
+    subject: Subject
+    cut: Cut
+    ledger: Ledger
+    inputs: Mapping[str, Bounds]
+    """By stream: from the job's start to the position of its last committed epoch."""
+    ahead: Mapping[str, Bounds]
+    """By stream: from there to the pinned end."""
+    outputs: Mapping[str, Bounds]
+    """By sink: the whole topic up to the pinned end."""
+    files: Mapping[str, Sequence[str]]
+    """By sink: the names of its files."""
+    beginning: Beginning | None = None
+    """The savepoint that the recompute begins with."""
+    strict: bool = True
+    """No epoch processed input that lies behind its barrier."""
+    provenance: Files = field(default_factory=dict)
+    """Of outputs that do not say themselves where they come from."""
+    windows: Judged = field(default_factory=Judged)
+    ruled: Ruled = field(default_factory=Ruled)
+    checkpoint: Checkpoint | None = None
+    """The newest one that is committed."""
+
+    @property
+    def changed(self) -> bool:
+        """Was a table read beyond the end before which no stream was?"""
+        first = self.ledger.first_ends
+        return any(
+            end > first.get(source.stream, {}).get(partition, 0)
+            for source in self.subject.sources
+            if source.node in self.cut.tables
+            for partition, (_, end) in self.inputs.get(source.stream, {}).items()
+        )
+
+    @property
+    def rounded(self) -> frozenset[str]:
+        """Sinks of values that were put together of parts, in whatever order."""
+        return self.cut.totals | self.windows.sinks
+
+    @property
+    def spans(self) -> Spans:
+        """See ``intervals.spans``; none where no output sums up an epoch."""
+        return spans(self.ledger.entries.values()) if self.cut.totals and self.strict else {}
+
+    @property
+    def streams(self) -> int:
+        """Input partitions with something in them."""
+        return sum(end > start for bounds in self.inputs.values() for start, end in bounds.values())

@@ -1,0 +1,155 @@
+"""The tables of what can be seen: input, and outputs as their readers see them.
+
+Each topic is read once for each isolation level, and what follows works on the parsed tables. Rule: each table looks at
+the records themselves; nothing is derived from offset arithmetic.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kafka_eos.audit import reads, relations
+from kafka_eos.audit.formats import rows
+from kafka_eos.audit.legible import Legible
+from kafka_eos.audit.places import Placing, with_homes
+from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.scope import Scope
+from kafka_eos.audit.subject import DatabaseTable, Directory, Place, Topic
+from kafka_eos.ids import EpochId
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+class Seen:
+    """One audit's tables of what is there. ``close`` frees what Spark holds for them, and for ``hold``'s callers."""
+
+    def __init__(self, spark: SparkSession, scope: Scope) -> None:
+        self._spark, self._scope = spark, scope
+        self._held: list[DataFrame] = []
+        sinks = scope.subject.sinks
+        self.marked, self.unmarked = [s for s in sinks if s.marked], [s for s in sinks if not s.marked]
+        """Sinks whose outputs say where they come from, and the others."""
+        self.replaced = [table.node for table in scope.subject.tables if table.keyed]
+        """Sinks in which a row takes the place of the one before with its key."""
+
+    def close(self) -> None:
+        for table in self._held:
+            table.unpersist()
+
+    def hold(self, table: DataFrame) -> DataFrame:
+        self._held.append(table.persist())
+        return table
+
+    def input(self, bounds: Mapping[str, Bounds]) -> DataFrame:
+        sources = self._scope.subject.sources
+        return union([reads.inputs(self._spark, source, bounds[source.stream]) for source in sources])
+
+    def _output(self, sinks: Sequence[Place], *, committed: bool) -> DataFrame:
+        return self._parsed(union(self._records(sinks, committed=committed)))
+
+    def _parsed(self, records: DataFrame) -> DataFrame:
+        scope = self._scope
+        return reads.parsed(records, Legible.of(scope.app, scope.cut, scope.rounded))
+
+    def _records(self, sinks: Sequence[Place], *, committed: bool) -> list[DataFrame]:
+        """Uncommitted files are hidden and no part of it, nor are uncommitted rows of tables."""
+        scope = self._scope
+        told, topics = scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
+        dated = [(topic.dated(told.get(topic.node, ())), scope.outputs[topic.node]) for topic in topics]
+        files = [(sink, scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
+        kept, plain = scope.provenance, [each for each in files if each[0].lines]
+        others = [each for each in files if not each[0].lines]
+        tables, workers = [sink for sink in sinks if isinstance(sink, DatabaseTable)], scope.cut.parallelism
+        return [
+            *reads.records(self._spark, dated, kept, committed=committed),
+            *reads.lines(self._spark, plain),
+            *rows(self._spark, others, scope.app, workers),
+            *relations.rows(self._spark, tables, scope.app, workers),
+        ]
+
+    @cached_property
+    def all(self) -> DataFrame:
+        """Marked outputs that read_committed readers see; ``before`` are those of before the savepoint."""
+        return self.hold(self._output(self.marked, committed=True).withColumn("before", self._is_before()))
+
+    @cached_property
+    def visible(self) -> DataFrame:
+        """The same; ``copy`` counts those with the same provenance.
+
+        Copies are rare: hashes say first whether there may be any. Equal texts have equal hashes, so none escapes.
+        """
+        hashed = self.all.where("ours").groupBy("s_offset", F.xxhash64("sink", "id")).count()
+        if hashed.where("count > 1").isEmpty():
+            return self.all.withColumn("copy", F.when(F.col("ours"), F.lit(1)))
+        copies = Window.partitionBy("s_offset", "id", "sink").orderBy("before", "topic", "partition", "offset")
+        return self.hold(self.all.withColumn("copy", F.when(F.col("ours"), F.row_number().over(copies))))
+
+    @property
+    def firsts(self) -> DataFrame:
+        """Each visible output that is judged, once."""
+        return self.visible.where("copy = 1 and not before")
+
+    def _is_before(self) -> Column:
+        beginning = self._scope.beginning
+        return F.lit(False) if beginning is None else F.coalesce(F.col("term") <= beginning.term.n, F.lit(False))
+
+    @property
+    def at_home(self) -> DataFrame:
+        """``visible`` with ``home``, see ``places``."""
+        scope, regimes = self._scope, self._scope.ledger.regimes
+        topics = {
+            sink.node: Placing(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
+            for sink in self.marked
+            if isinstance(sink, Topic)
+        }
+        return with_homes(self.visible, topics)
+
+    @cached_property
+    def plain(self) -> DataFrame:
+        """Outputs that do not say where they come from."""
+        return self.hold(self._output(self.unmarked, committed=True))
+
+    @cached_property
+    def hidden(self) -> DataFrame:
+        """Marked outputs that only read_uncommitted readers see."""
+        place = ["offset", "partition", "topic"]
+        absent = self.uncommitted.join(self.all.select(*place), place, "left_anti")
+        return self.hold(self._parsed(absent))
+
+    @property
+    def uncommitted(self) -> DataFrame:
+        """Marked outputs that read_uncommitted readers see, as they were read."""
+        return union(self._records(self.marked, committed=False))
+
+    def intervals(self) -> DataFrame:
+        """Which offsets of which input partition each epoch processed, by the term and epoch that outputs name."""
+        ledger = self._scope.ledger
+        labels: dict[EpochId, list[EpochId]] = {}
+        for given_up, into in ledger.carried.items():
+            labels.setdefault(into, []).append(given_up)
+        # There are as many as epochs and partitions together: numbers take less room than rows.
+        streams: list[str] = []
+        numbers = [array("q") for _ in range(5)]
+        for each in ledger.intervals:
+            for said in (each.epoch, *labels.get(each.epoch, ())):
+                streams.append(each.stream)
+                row = (said.term.n, said.epoch.n, each.partition, each.begin, each.end)
+                for column, number in zip(numbers, row, strict=True):
+                    column.append(number)
+        names = ("stream", "term", "epoch", "s_partition", "first", "end")
+        kinds = (pa.string(), pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        arrays = [pa.array(column, kind) for column, kind in zip((streams, *numbers), kinds, strict=True)]
+        return self._spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def union(tables: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda a, b: a.unionByName(b), tables)
