@@ -41,9 +41,22 @@ _numbers = itertools.count(1)
 """Each load is a module of its own name: pipelines of a file loaded before are not this file's."""
 
 
+_PREFIX = "kafka_eos_app_"
+
+
 def register(program: Program, module: str) -> None:
     """Have ``find`` know ``program``, which ``module`` makes. It is known for as long as somebody holds it."""
     _made[program] = module
+
+
+def home(program: Program, made_in: str) -> Path:
+    """The file from which another process can load ``program``.
+
+    That is the file with a variable for it, which a function of another file may have made; else ``made_in``.
+    """
+    files = [module for name, module in sys.modules.items() if name == "__main__" or name.startswith(_PREFIX)]
+    holders = (module.__file__ for module in files if any(value is program for value in vars(module).values()))
+    return Path(next(filter(None, holders), made_in)).absolute()
 
 
 def load(ref: AppRef) -> Program:
@@ -76,7 +89,7 @@ def find(module: ModuleType, name: str | None = None) -> Program:
 
 
 def _import(path: Path) -> ModuleType:
-    name = f"kafka_eos_app_{next(_numbers)}"
+    name = f"{_PREFIX}{next(_numbers)}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file")

@@ -6,11 +6,10 @@ Rule: the pipeline knows no verb, and the streams know no engine: to them it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos import interfaces, plan
-from kafka_eos.app import register
+from kafka_eos.app import home, register
 from kafka_eos.attribution import Attribution
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
@@ -64,8 +63,8 @@ class Pipeline(Draft):
 
     @property
     def app(self) -> AppRef:
-        """The file that made the pipeline, and its name; other processes of the job load it from there."""
-        return AppRef(Path(self._where.file).absolute(), self.name)
+        """The file that has the pipeline, and its name; other processes of the job load it from there."""
+        return AppRef(home(self, self._where.file), self.name)
 
     def source(
         self,

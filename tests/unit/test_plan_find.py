@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from kafka_eos import PlanError
-from kafka_eos.app import find
+from kafka_eos.app import find, load
+from kafka_eos.ids import AppRef
 
 ONE = 'from kafka_eos import Pipeline\nfirst = Pipeline("one")\n'
 
@@ -48,6 +49,18 @@ def test_the_same_file_under_another_name_has_its_own_pipeline(tmp_path: Path) -
 
     assert find(main) is main.first
     assert find(worker) is worker.first
+
+
+def test_a_pipeline_that_another_file_makes_is_loaded_from_the_file_that_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "shared_by_jobs.py").write_text(
+        "from kafka_eos import Pipeline\ndef make(name):\n    return Pipeline(name)\n", encoding="utf-8"
+    )
+    (tmp_path / "job.py").write_text('import shared_by_jobs\njob = shared_by_jobs.make("one")\n', encoding="utf-8")
+
+    program = load(AppRef.parse(str(tmp_path / "job.py")))
+
+    assert program.app.path == tmp_path / "job.py"
+    assert load(program.app).name == "one"
 
 
 @pytest.mark.parametrize(
