@@ -6,7 +6,7 @@ would be lost, and nobody told. Rule: each value has a result, or an error that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def extend(done: list[T], fn: Callable[..., T], todo: Sequence[Iterator[Any]], u
 
 
 def each(
-    fn: Callable[..., T], *columns: Sequence[Any], refuse: Callable[[int, Exception], None]
+    fn: Callable[..., T], *columns: Collection[Any], refuse: Callable[[int, Exception], None]
 ) -> tuple[list[T], list[int]]:
     """What ``fn`` makes of each row of the columns, and the indices of the rows that have no result.
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
+from kafka_eos.log_context import Position, position
+
 LogFormat: TypeAlias = Literal["text", "json"]
 Levels: TypeAlias = Mapping[str, str]
 """The least level of lines by logger; that of ``""`` is of all others."""
@@ -37,16 +39,27 @@ _KNOWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime", EVENT_F
 
 @dataclass(frozen=True)
 class Who:
-    """Which process of which job says something, and when in the job's life. -1: not known there."""
+    """Which process of which job says something, when in the job's life, and at which record. -1: not known there."""
 
     job: str
     process: str
     term: int = -1
     epoch: int = -1
+    position: Position | None = None
 
     def __str__(self) -> str:
         term = f" term {self.term}" if self.term >= 0 else ""
-        return f"{self.job} {self.process}{term}" + (f" epoch {self.epoch}" if self.epoch >= 0 else "")
+        epoch = f" epoch {self.epoch}" if self.epoch >= 0 else ""
+        return f"{self.job} {self.process}{term}{epoch}" + (f" {self.position}" if self.position else "")
+
+    def fields(self) -> dict[str, object]:
+        """What is known of it."""
+        known = {"job": self.job, "process": self.process, "term": self.term, "epoch": self.epoch}
+        return {name: value for name, value in {**known, **_fields(self.position)}.items() if value not in (-1, "")}
+
+
+def _fields(position: Position | None) -> dict[str, object]:
+    return {} if position is None else asdict(position)
 
 
 _who: Who | None = None
@@ -105,10 +118,19 @@ def _tell_who(make: Callable[..., logging.LogRecord]) -> None:
 
     def made(*args: Any, **given: Any) -> logging.LogRecord:
         record = make(*args, **given)
-        setattr(record, _WHO_FIELD, _who)
+        at = position()
+        setattr(record, _WHO_FIELD, _who if at is None or _who is None else replace(_who, position=at))
         return record
 
     logging.setLogRecordFactory(made)
+
+
+def _of_a_record(facts: Mapping[str, object]) -> dict[str, object]:
+    """The fields of an event that tells of one record."""
+    operator, where = facts.get("operator"), facts.get("where")
+    if not isinstance(operator, str) or not isinstance(where, str):
+        return {}
+    return {name: value for name, value in _fields(Position.parse(operator, where)).items() if value not in (-1, "")}
 
 
 class _ToStandardError(logging.StreamHandler[TextIO]):
@@ -138,11 +160,12 @@ class _Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **({name: value for name, value in asdict(who).items() if value != -1} if who is not None else {}),
+            **(who.fields() if who is not None else {}),
         }
         event = getattr(record, EVENT_FIELD, None)
         if event is not None:
             line["event"], line["facts"] = event
+            line |= _of_a_record(event[1])
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = "".join(traceback.format_exception(record.exc_info[1]))
         extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}

@@ -44,7 +44,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "aggregates": "errors schemas",
     "client_config": "secrets",
     "config_file": "errors",
-    "logs": "",
+    "log_context": "records",
+    "logs": "log_context",
     "settings": "errors ids interfaces addresses client_config config_file cores logs secrets",
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution",
@@ -52,7 +53,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
     # schemas: for the offline reader; protocol: positions of tables
     "state": "errors ids interfaces records calls failpoints schemas protocol checkpoints",
-    "operators": "errors ids interfaces records attribution calls failpoints provenance schemas plan protocol state",
+    "operators": "log_context errors ids interfaces records attribution calls failpoints provenance schemas plan "
+    "protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "logs errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
@@ -66,10 +68,10 @@ MAY_IMPORT: Mapping[str, str] = {
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
-    "embedded": "logs errors ids interfaces records failpoints settings plan protocol checkpoints state operators "
-    "exchange open_task coordinator app collector stacks",
-    "spark": "__init__ logs errors ids interfaces records failpoints settings plan protocol checkpoints state "
-    "operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
+    "embedded": "log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints state "
+    "operators exchange open_task coordinator app collector stacks",
+    "spark": "__init__ log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints "
+    "state operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "logs errors records",

@@ -36,6 +36,7 @@ from kafka_eos.errors import (
     Fatal,
     KafkaEosError,
     LoginRefused,
+    PoisonRecord,
     ProcessLost,
     RegistryAway,
     RestartFromCheckpoint,
@@ -53,11 +54,21 @@ _NAP = 0.05
 
 
 class Refused(UserError):
-    """What a task, elsewhere, says the user must change. ``error`` is the class of the original."""
+    """What a task, elsewhere, says the user must change. ``error`` is the class of the original.
 
-    def __init__(self, error: str, reason: str) -> None:
+    ``operator`` and ``where`` say at which record, if it was at one; see ``PoisonRecord``.
+    """
+
+    def __init__(self, error: str, reason: str, operator: str = "", where: str = "") -> None:
         super().__init__(reason)
-        self.error = error
+        self.error, self.operator, self.where = error, operator, where
+
+
+def record_of(error: BaseException) -> dict[str, str]:
+    """Which record was at fault, and in which operator; empty if none was."""
+    if isinstance(error, PoisonRecord | Refused) and error.where:
+        return {"operator": error.operator, "where": error.where}
+    return {}
 
 
 def kind_of(error: BaseException) -> str:
@@ -120,7 +131,7 @@ class JobMaster:
                 self._supervise(storage, history)
             except BaseException as error:
                 self._release(error)
-                self.observe("failed", error=kind_of(error), reason=str(error))
+                self.observe("failed", error=kind_of(error), reason=str(error), **record_of(error))
                 if self._recovered and (isinstance(error, UserError | Fatal) or self._ended_on_request(error)):
                     self._leave_nothing_open(storage, history, error)
                 raise

@@ -9,7 +9,7 @@ goes on from it: the answer of the store may be lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from kafka_eos.errors import TooManyDeadLetters
 from kafka_eos.ids import EpochId
@@ -70,7 +70,13 @@ class Refusals:
             self._tell_left_out(undone.epoch, Tally())
 
     def _tell(self, epoch: EpochId, tally: Tally) -> None:
-        self._observe("dead-letters", epoch=epoch.epoch.n, counts=tally.refused, total=self._books.total.refused)
+        self._observe(
+            "dead-letters",
+            epoch=epoch.epoch.n,
+            counts=tally.refused,
+            total=self._books.total.refused,
+            first={source: list(map(asdict, refusals)) for source, refusals in self._books.total.first.items()},
+        )
 
     def _tell_late(self, epoch: EpochId, tally: Tally) -> None:
         self._observe("late-rows", epoch=epoch.epoch.n, counts=tally.late, total=self._books.total.late)

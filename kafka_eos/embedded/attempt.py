@@ -427,7 +427,7 @@ class AttemptRunner:
 def _as_exception(failed: Failed) -> Exception:
     match failed.kind:
         case "user":
-            return Refused(failed.error, failed.reason)
+            return Refused(failed.error, failed.reason, failed.operator, failed.where)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case "environment":

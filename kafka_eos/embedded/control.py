@@ -202,6 +202,9 @@ class Failed(Message, frozen=True):
     reason: str
     details: str
     """Traceback, for the log."""
+    operator: str = ""
+    where: str = ""
+    """At which record, if it was at one; see ``PoisonRecord``."""
 
 
 class Dropped(Message, frozen=True):

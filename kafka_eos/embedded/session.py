@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias
 
 from kafka_eos.checkpoints import provenance
 from kafka_eos.coordinator.handover import Span, summed
+from kafka_eos.coordinator.job_master import record_of
 from kafka_eos.embedded.control import (
     Abort,
     Ack,
@@ -289,6 +290,7 @@ def failure(session: int, error: Exception) -> Failed:
         error=type(error).__name__,
         reason=str(error) or type(error).__name__,
         details="".join(traceback.format_exception(error)),
+        **record_of(error),
     )
 
 

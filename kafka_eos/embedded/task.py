@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from kafka_eos import log_context
 from kafka_eos.coordinator.handover import Prepare, Span
 from kafka_eos.embedded.figures import Spent
 from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
@@ -291,7 +292,9 @@ class Task:
             if ("source", name) in self._gate.blocked or self._around.waits(name):
                 continue
             asked = time.perf_counter()
+            log_context.enter(name)
             batch = reader.poll(batch_size, wait)
+            log_context.leave()
             read = time.perf_counter()
             if batch is not None:
                 records += len(batch)

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
-from kafka_eos import logs, stacks
+from kafka_eos import log_context, logs, stacks
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.collector import spare_the_collector
@@ -73,6 +73,7 @@ def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
 
     def work(start: Start, peers: Mapping[int, socket.socket], mouth: Mouth, inbox: Inbox) -> None:
         logs.now(term=start.term)
+        log_context.leave()  # an attempt that failed ended in the middle of a row
         # To a worker that is not ready nothing is said but that its session is over.
         told = Teller(mouth.say, start.session, lambda: not inbox.empty())
 

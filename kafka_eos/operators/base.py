@@ -18,6 +18,7 @@ from kafka_eos.attribution import Attribution
 from kafka_eos.calls import each
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
+from kafka_eos.log_context import Rows
 from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.state.clocks import wall_clock
@@ -196,4 +197,4 @@ def call_each(
     fn: Callable[[Any], Any], batch: Batch[Any], values: Sequence[Any], ctx: OperatorContext
 ) -> tuple[list[Any], list[int]]:
     """``fn`` of each value, and the indices of the rows that were rejected (they have no result)."""
-    return each(fn, values, refuse=partial(ctx.reject, batch))
+    return each(fn, Rows(batch, values), refuse=partial(ctx.reject, batch))

@@ -22,6 +22,7 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
+from kafka_eos import log_context
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import StateBackend, StateDescriptor
@@ -98,7 +99,7 @@ class Chain:
         moving = [node for node in whole.exchanges if isinstance(node, Requests) or not isinstance(node, Forward)]
         numbered = [node for node in whole.nodes if node in moving or isinstance(node, PartialFold)]
         self._places = {node.name: place for place, node in enumerate(numbered)}
-        self.worked = {node.name: Worked() for node in plan.nodes}
+        self.worked = {node.name: Worked(node.name) for node in plan.nodes}
         """What each operator has done here, by name."""
         self._operators: dict[str, Operator] = {}
         self._gathering: dict[str, Gathering] = {}
@@ -381,14 +382,18 @@ class Chain:
                 self._leave(node, batch)
             else:
                 began = perf_counter()
+                log_context.enter(node.name)
                 out = self._operators[node.name].process(batch)
+                log_context.leave()
                 worked.busy += perf_counter() - began
                 self._leave(node, out)
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         worked, began = self.worked[node.name], perf_counter()
         worked.came += len(batch)
+        log_context.enter(node.name)
         self._outputs[node.name](batch)
+        log_context.leave()
         worked.busy += perf_counter() - began
 
     def _running(self, node: Node, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[None]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, StateDescriptor, Ttl
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.records import Batch
 
@@ -55,7 +56,7 @@ class Fold:
         out: list[Any] = []
         updates: list[int] = []
         refused: list[int] = []
-        for key, value in zip(self._in_time(batch), self._values(batch), strict=True):
+        for key, value in zip(self._in_time(batch), Rows(batch, self._values(batch)), strict=True):
             try:
                 entry = entries.get(key)
                 if entry is None:

@@ -17,6 +17,7 @@ from typing import Any
 from kafka_eos.calls import each
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import Codec, ListCodec, Ttl
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.fold import Fold
 from kafka_eos.operators.gathered import Gathered, Summing, of_several
@@ -56,7 +57,7 @@ class PartialFold:
         batch = branched(self._keyed.process(batch), self._ctx.place)
         init, step, accumulators = self._init, self._step, self._gathered.accumulators
         last: dict[Any, int] = {}
-        for index, (key, value) in enumerate(zip(batch.keys or (), self._values(batch), strict=True)):
+        for index, (key, value) in enumerate(zip(batch.keys or (), Rows(batch, self._values(batch)), strict=True)):
             try:
                 acc = accumulators.get(key, _NOTHING)
                 accumulators[key] = step(init() if acc is _NOTHING else acc, value)
@@ -102,7 +103,7 @@ class MergingFold(Fold):
         keys, merge = batch.keys or [], self._step
         entries = self._state.view(set(keys))
         last: dict[Any, int] = {}
-        for index, (key, partial) in enumerate(zip(self._in_time(batch), batch.values, strict=True)):
+        for index, (key, partial) in enumerate(zip(self._in_time(batch), Rows(batch, batch.values), strict=True)):
             try:
                 entry = entries.get(key)
                 entries[key] = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
@@ -133,7 +134,7 @@ class MergingFold(Fold):
         def stop(index: int, error: Exception) -> None:
             raise self._stop(rows, index, error) from error
 
-        return each(self._emit, keys, accumulators, refuse=stop)[0]
+        return each(self._emit, Rows(rows, keys), accumulators, refuse=stop)[0]
 
     def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
         self._ctx.expect_record(batch, index, error)

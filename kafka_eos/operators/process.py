@@ -18,6 +18,7 @@ from typing import Any, ClassVar, get_origin
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
 from kafka_eos.operators.functions import OutputTag, TimedFunction
@@ -148,7 +149,7 @@ class Process:
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
-        for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):
+        for index, (key, value) in enumerate(zip(keys, Rows(batch, batch.values), strict=True)):
             for state in states:
                 state.begin(key)
             for advance in clocks:

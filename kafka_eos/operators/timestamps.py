@@ -14,6 +14,7 @@ from typing import Any
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import Generator, StateDescriptor, WatermarkStrategy
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext, call_each
 from kafka_eos.protocol.drift import Standing
 from kafka_eos.protocol.event_time import Splits
@@ -105,7 +106,7 @@ class Timestamps:
         """Ask the user, row by row. A row that has come makes its split awake, whatever is said of it."""
         topic, partitions, on_event = batch.origin.topic, batch.origin.partitions, generator.on_event
         newest: dict[str, int] = {}
-        for index, (row, value, time) in enumerate(zip(batch.rows, batch.values, times, strict=True)):
+        for index, (row, value, time) in enumerate(zip(batch.rows, Rows(batch, batch.values), times, strict=True)):
             split = f"{topic}/{partitions[row]}"
             try:
                 self._known[split] = on_event(self._known.get(split), value, time)

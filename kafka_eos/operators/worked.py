@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from kafka_eos import log_context
 from kafka_eos.records import Batch
 
 
@@ -18,6 +19,7 @@ from kafka_eos.records import Batch
 class Worked:
     """Of one operator in one subtask, since its chain was opened. ``busy`` in seconds."""
 
+    operator: str
     busy: float = 0.0
     came: int = 0
     """Rows that came in. At an exchange: in the subtask that sends them."""
@@ -26,10 +28,14 @@ class Worked:
 
     def running(self, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[Batch[Any]]:
         """What ``made`` gives, one batch after another, with the time that making them takes."""
-        began = perf_counter()
-        batches = iter(made())
-        while (batch := next(batches, None)) is not None:
-            self.busy += perf_counter() - began
-            yield batch
+        batches: Iterator[Batch[Any]] | None = None
+        while True:
             began = perf_counter()
-        self.busy += perf_counter() - began
+            log_context.enter(self.operator)
+            batches = iter(made()) if batches is None else batches
+            batch = next(batches, None)
+            log_context.leave()
+            self.busy += perf_counter() - began
+            if batch is None:
+                return
+            yield batch

@@ -112,7 +112,7 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
     failures = [report.failure for report in reports if report.failure is not None]
     for failure in failures:
         if failure.kind == "user":
-            raise Refused(failure.error, failure.reason)
+            raise Refused(failure.error, failure.reason, failure.operator, failure.where)
         if failure.kind == "environment":
             raise EnvironmentFailed(failure.reason)
         raise _FATAL.get(failure.error, Fatal)(f"{failure.error}: {failure.reason}\n{failure.details}")

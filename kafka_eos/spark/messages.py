@@ -62,6 +62,9 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
     details: str
     """Traceback."""
+    operator: str = ""
+    where: str = ""
+    """At which record, if it was at one; see ``PoisonRecord``."""
 
 
 class Did(msgspec.Struct, frozen=True, array_like=True):

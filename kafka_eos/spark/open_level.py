@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka_eos import log_context
 from kafka_eos.checkpoints import provenance
 from kafka_eos.coordinator.handover import Prepare, Span
 from kafka_eos.exchange import wire
@@ -198,7 +199,9 @@ class OpenLevel:
                     del reading[name]
                     continue
                 asked = time.perf_counter()
+                log_context.enter(name)
                 batch = reader.poll(meter.most(batch_size), _POLL / len(reading))
+                log_context.leave()
                 if batch is None:
                     self._chain.nothing_read(name)
                     continue

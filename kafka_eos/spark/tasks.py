@@ -23,13 +23,14 @@ import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark import TaskContext as SparkTask
 
-from kafka_eos import logs
+from kafka_eos import log_context, logs
 from kafka_eos.app import load
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.collector import spare_the_collector
 from kafka_eos.coordinator.handover import Span
+from kafka_eos.coordinator.job_master import record_of
 from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term
@@ -144,6 +145,7 @@ class _Process:
 
     def begin(self, spec: Spec) -> None:
         """A task begins; with the first one of an epoch, let go of what earlier ones needed."""
+        log_context.leave()  # one that failed before it ended in the middle of a row
         if spec.epoch != self._epoch:
             self._epoch = spec.epoch
             logs.now(term=spec.term, epoch=spec.epoch)
@@ -196,7 +198,7 @@ def _key(spec: Spec) -> Sequence[Any]:
 
 def _failure(error: UserError | Fatal | EnvironmentFailed) -> Failure:
     details = "".join(traceback.format_exception(error))
-    return Failure(_kind(error), type(error).__name__, str(error) or type(error).__name__, details)
+    return Failure(_kind(error), type(error).__name__, str(error) or type(error).__name__, details, **record_of(error))
 
 
 def _kind(error: UserError | Fatal | EnvironmentFailed) -> Literal["user", "fatal", "environment"]:

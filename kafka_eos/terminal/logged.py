@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kafka_eos import logs
 from kafka_eos.terminal.totals import Totals
@@ -25,6 +25,7 @@ class EventLog(Totals):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock, self._told = clock, -PROGRESS_SECONDS
+        self._seen: set[tuple[str, str, str]] = set()
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         super().__call__(event, facts)
@@ -34,7 +35,19 @@ class EventLog(Totals):
             if self._clock() - self._told < PROGRESS_SECONDS:
                 return
             self._told = self._clock()
+        if event == "dead-letters":
+            self._refused(facts)
         LOG.log(_level(event), "%s", _message(event, facts), extra={logs.EVENT_FIELD: (event, dict(facts))})
+
+    def _refused(self, facts: Mapping[str, object]) -> None:
+        """The first few records that were refused, a line each, once."""
+        first: Any = facts.get("first", {})
+        for source, refusals in first.items():
+            for refusal in refusals:
+                if (place := (source, refusal["operator"], refusal["where"])) not in self._seen:
+                    self._seen.add(place)
+                    line = "the record at %(where)s was refused by operator %(operator)s: %(reason)s"
+                    LOG.warning(line, refusal, extra={logs.EVENT_FIELD: ("refused", {"source": source, **refusal})})
 
 
 def _level(event: str) -> int:

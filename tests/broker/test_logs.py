@@ -56,5 +56,6 @@ def test_every_line_is_an_object_that_says_whose_it_is(
     events = {line["event"]: line for line in lines if "event" in line}
     assert {"started", "running", "committed", "stopped"} <= set(events)
     assert events["committed"]["facts"]["epoch"] == events["committed"]["epoch"]
+    assert (users["operator"], users["topic"], users["partition"], users["offset"]) == ("seen", name, 0, 0)
     assert users["term"] == events["running"]["facts"]["term"]
     assert lines[-1]["message"].startswith("drained and committed; input of this run: 1 from ")

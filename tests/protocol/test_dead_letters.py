@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import asdict
 from itertools import chain
 
 import pytest
@@ -197,7 +198,9 @@ def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
         refusals.deciding(EpochId(Epoch(4), Term(1)), epoch(10, 9))
 
     counts = {"in": {"parse": 2}}
-    assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts}]
+    shown = [asdict(refusal) for refusal in first.first["in"]]
+    assert shown
+    assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts, "first": {"in": shown}}]
     said = str(stopped.value)
     assert "9 of the newest 10 records of source 'in'" in said
     assert "9 by operator 'parse'" in said

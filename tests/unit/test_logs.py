@@ -61,6 +61,30 @@ def test_a_line_of_json_has_all_that_is_known(tmp_path: Path) -> None:
     assert (second["level"], second["message"]) == ("info", "fine")
 
 
+AT = """
+from kafka_eos import Pipeline, log_context
+from kafka_eos.testing import ListSource, MemorySink, run_local
+def look(value):
+    if value == 2:
+        logging.getLogger("prices").warning("odd")
+    return value
+pipeline = Pipeline("looks")
+pipeline.source(ListSource([1, 2, 3]), name="in").map(look, name="priced").sink(MemorySink(), name="out")
+run_local(pipeline, {"in": [1, 2, 3]})
+logging.getLogger("prices").warning("after")
+"""
+
+
+def test_a_line_of_a_function_says_which_operator_and_record(tmp_path: Path) -> None:
+    odd, after = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{}})\n{AT}")
+    text, _ = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'text', {{}})\n{AT}")
+
+    fields = {name: json.loads(odd).get(name) for name in ("operator", "topic", "partition", "offset")}
+    assert fields == {"operator": "priced", "topic": "in", "partition": 0, "offset": 1}
+    assert not fields.keys() & json.loads(after).keys()
+    assert text.endswith(" WARNING orders worker 1 operator priced, record in/0/1: odd (prices)")
+
+
 def test_what_a_users_file_has_set_up_stays(tmp_path: Path) -> None:
     own = "logging.basicConfig(level='INFO', format='%(kafka_eos)s|%(message)s')\n"
     lines = said(tmp_path, f"{BEGIN}{own}logs.begin('orders', 'worker 1', 'text', {{}}){SPEAK}")
@@ -132,6 +156,24 @@ def test_a_client_that_reaches_nobody_says_so_once_through_logging(
     lines = [each.getMessage() for each in caplog.records if "Connection refused" in each.getMessage()]
     assert len(lines) == 1 and lines[0].startswith("Kafka client consumer-")
     assert "rdkafka" not in capfd.readouterr().err
+
+
+def test_a_line_about_a_bad_record_has_its_place_as_fields() -> None:
+    bad = {"operator": "parse", "where": "orders/2/17", "reason": "ValueError: no"}
+    line = logs._Json().format(record("failed", **{logs.EVENT_FIELD: ("failed", bad)}))
+
+    fields = json.loads(line)
+    assert (fields["operator"], fields["topic"], fields["partition"], fields["offset"]) == ("parse", "orders", 2, 17)
+
+
+def test_each_record_that_was_refused_is_a_line_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
+    bad = {"operator": "parse", "where": "orders/2/17", "reason": "ValueError: no"}
+    for epoch in (1, 2):
+        log("dead-letters", {"epoch": epoch, "counts": {}, "total": {}, "first": {"in": [bad]}})
+
+    told = [each.getMessage() for each in caplog.records]
+    assert told.count("the record at orders/2/17 was refused by operator parse: ValueError: no") == 1
 
 
 def test_events_are_lines_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:

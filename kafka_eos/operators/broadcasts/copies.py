@@ -12,6 +12,7 @@ from typing import Any, Final, get_origin
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import StateDescriptor, ValueState
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, state_codec
@@ -126,7 +127,7 @@ class Copies:
 
         ``at`` is told the event time of each before its call.
         """
-        for index, value in enumerate(batch.values):
+        for index, value in enumerate(Rows(batch, batch.values)):
             at(None if batch.times is None else batch.times[index])
             if (error := self._told(call, value)) is not None:
                 self._ctx.reject_copy(batch, index, error)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.broadcasts.copies import Copies, Copy
 from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
@@ -82,7 +83,7 @@ class BroadcastOperator(_WithCopies):
         made: list[list[Any]] = []
         refused: list[int] = []
         process = self._function.process
-        for index, value in enumerate(batch.values):
+        for index, value in enumerate(Rows(batch, batch.values)):
             self._timestamp = None if batch.times is None else batch.times[index]
             self._emitted = []
             try:

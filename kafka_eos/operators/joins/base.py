@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.side_outputs import Tagged
@@ -73,7 +74,7 @@ class JoinOperator:
         cells = self._states[SIDES[side]].view(zip(keys, times, strict=True))
         made: list[Sequence[Any]] = []
         refused: list[int] = []
-        for index, (key, element) in enumerate(zip(keys, batch.in_time(), strict=True)):
+        for index, (key, element) in enumerate(zip(keys, Rows(batch, batch.in_time()), strict=True)):
             place = key, times[index]
             try:
                 at = self._first(*place)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.plan import SAME_KEYS, TableJoin, input_of
 from kafka_eos.records import Batch
@@ -66,7 +67,7 @@ class TableJoinOperator:
         made: list[Any] = []
         left_out: list[int] = []
         odd = self._odd(found)
-        for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):
+        for index, (key, value) in enumerate(zip(keys, Rows(batch, batch.values), strict=True)):
             row = found[key]
             if key in odd:
                 self._ctx.reject(batch, index, _never_found(key, self._node))

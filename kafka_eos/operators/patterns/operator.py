@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateDescriptor
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.patterns.machine import Partial, Place, Table
@@ -63,7 +64,7 @@ class PatternOperator:
         cells = self._rows.view(zip(keys, times, strict=True))
         made: list[Sequence[Any]] = []
         refused: list[int] = []
-        for index, (key, (value, place)) in enumerate(zip(keys, batch.in_time(), strict=True)):
+        for index, (key, (value, place)) in enumerate(zip(keys, Rows(batch, batch.in_time()), strict=True)):
             try:
                 outputs = self._take(cells, key, value, place)
             except PlanError:

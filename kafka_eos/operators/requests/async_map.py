@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from kafka_eos import log_context
 from kafka_eos.failpoints import hit
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.requests.asking import Asking, Policy
@@ -27,7 +28,7 @@ class AsyncMap:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._held = Held(node.ordered)
-        self._unasked: deque[tuple[int, Any]] = deque()
+        self._unasked: deque[tuple[int, Batch[Any], int]] = deque()
         self._asked = 0
 
     def open(self, ctx: OperatorContext) -> None:
@@ -36,7 +37,8 @@ class AsyncMap:
         self._asking = Asking(node.fn, policy, node.capacity, ctx.operator)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        self._unasked.extend(zip(self._held.add(batch), batch.values, strict=True))
+        tickets = self._held.add(batch)
+        self._unasked.extend((ticket, batch, index) for index, ticket in enumerate(tickets))
         self._ask()
         return batch.take(())
 
@@ -74,7 +76,11 @@ class AsyncMap:
     def _ask(self) -> None:
         while self._unasked and self._asked < self._node.capacity:
             self._asked += 1
-            self._asking.ask(*self._unasked.popleft())
+            ticket, batch, index = self._unasked.popleft()
+            log_context.enter(self._ctx.operator)
+            log_context.at(batch, index)
+            self._asking.ask(ticket, batch.values[index])
+            log_context.leave()
 
     def _note(self, ticket: int, answer: Answer) -> None:
         self._asked -= 1

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from typing import Any, Final, TypeAlias
 
 from kafka_eos.calls import ESCAPED
@@ -21,7 +22,7 @@ _TIMES: Final = 4
 _left: dict[str, list[threading.Thread]] = {}
 """Those whose sessions are over, by name; some may have ended since."""
 
-_Job: TypeAlias = "tuple[Future[Any], Callable[[Any], Any], Any] | None"
+_Job: TypeAlias = "tuple[Future[Any], Context, Callable[[Any], Any], Any] | None"
 
 
 class Threads:
@@ -44,9 +45,9 @@ class Threads:
         """How many threads wait for a job."""
 
     def submit(self, fn: Callable[[Any], Any], value: Any) -> Future[Any]:
-        """Call the function in one of the threads. From one thread only."""
+        """Call the function in one of the threads, in the context of the caller. From one thread only."""
         future: Future[Any] = Future()
-        self._jobs.put((future, fn, value))
+        self._jobs.put((future, copy_context(), fn, value))
         if not self._free.acquire(blocking=False) and self._may_start():
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
@@ -65,10 +66,10 @@ class Threads:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            future, fn, value = job
+            future, context, fn, value = job
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(fn(value))
+                    future.set_result(context.run(fn, value))
                 except StopIteration as error:
                     # A future that holds one would end whoever awaits it as the end of an iterator does.
                     future.set_exception(_caused(RuntimeError(ESCAPED), error))

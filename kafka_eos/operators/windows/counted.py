@@ -16,6 +16,7 @@ from typing import Any
 
 from kafka_eos import plan
 from kafka_eos.interfaces import StateDescriptor, Window
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.windows.base import WINDOWS, nothing, try_to_store
@@ -50,7 +51,7 @@ class CountedWindows:
         items: Sequence[Any] = batch.in_time() if self._contents.by_time else batch.values
         made: list[list[Any]] = []
         refused: list[int] = []
-        for index, (key, item) in enumerate(zip(batch.keys or (), items, strict=True)):
+        for index, (key, item) in enumerate(zip(batch.keys or (), Rows(batch, items), strict=True)):
             number = self._counts.get(key) or 0
             pane = 0 if self._pane is None else number // self._pane * self._pane
             full = (number + 1) % self._every == 0

@@ -10,6 +10,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from kafka_eos.interfaces import Paned, Window
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import call_each
 from kafka_eos.operators.windows.base import ABSENT, WindowOperator, nothing, times_of
 from kafka_eos.operators.windows.triggers import Result
@@ -41,7 +42,7 @@ class PanedWindows(WindowOperator):
     def _add(self, batch: Batch[Any], places: Sequence[_Place], cells: MutableMapping[_Place, Any]) -> Batch[Any]:
         """No window of these rows is over, and there is no trigger."""
         first, add, get = self._contents.first, self._contents.add, cells.get
-        for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
+        for index, (place, item) in enumerate(zip(places, Rows(batch, self._items(batch)), strict=True)):
             acc = get(place, ABSENT)
             try:
                 changed = first(item) if acc is ABSENT else add(acc, item)
@@ -63,7 +64,7 @@ class PanedWindows(WindowOperator):
         times = times_of(batch, self._ctx.operator)
         made: list[list[Result]] = []
         refused: list[int] = []
-        for index, (place, item) in enumerate(zip(places, self._items(batch), strict=True)):
+        for index, (place, item) in enumerate(zip(places, Rows(batch, self._items(batch)), strict=True)):
             key, pane = place
             last = self._assigner.ends(pane)[-1]
             too_late = last + self._lateness <= self._timers.now(key) + 1

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos.interfaces import Session, StateDescriptor
+from kafka_eos.log_context import Rows
 from kafka_eos.operators.windows.base import WindowOperator, nothing, times_of
 from kafka_eos.operators.windows.triggers import ByClock, Result
 from kafka_eos.plan import Windows
@@ -43,7 +44,7 @@ class Sessions(WindowOperator):
         self._view = self._cells.view([*known, *zip(keys, times, strict=True)])
         made: list[list[Result]] = []
         refused: list[int] = []
-        for index, (key, time, item) in enumerate(zip(keys, times, self._items(batch), strict=True)):
+        for index, (key, time, item) in enumerate(zip(keys, times, Rows(batch, self._items(batch)), strict=True)):
             mine = spans.get(key, ())
             touched = [span for span in mine if span[0] < time + self._gap and time < span[1]]
             start = min([time, *(start for start, _ in touched)])
