@@ -66,7 +66,7 @@ VERBS: dict[str, Callable[[Stream[int], Look], Stream[Any]]] = {
         init=int, step=lambda acc, value: acc + look(value), merge=int.__add__, name="at"
     ),
     "window": lambda stream, look: (
-        in_time(stream).window(tumbling(seconds=1)).aggregate(sum_(look, name="n"), name="at")
+        in_time(stream).window(tumbling(seconds=1)).aggregate(n=sum_(look), name="at")
     ),
     "process": lambda stream, look: in_time(stream).process(Remembers(look, nothing), name="at"),
     "async_map": asked,
