@@ -42,11 +42,18 @@ class Packer:
         or nothing else would come."""
 
     def forgotten(self, epochs: int) -> None:
-        """So many more epochs are known to the ledger alone. Packs, if it is time. Raises nothing of the storage."""
+        """So many more epochs are known to the ledger alone. Packs if it is time, and compresses logs that are full.
+
+        Raises nothing of the storage.
+        """
         self._forgotten += epochs
         if self._forgotten < EPOCHS:
             return
         self._forgotten = 0
+        try:
+            self._storage.compress()
+        except OSError as error:
+            self._notice(f"full files of logs cannot be compressed: {error}. The job goes on; it is tried again later")
         try:
             if self.pack():
                 self._forgotten = EPOCHS

@@ -18,8 +18,9 @@
     ledger.jsonl                      what the job knew at each commit, for the audit; see ``ledger``
     identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
+    history/<number>-<writer>-<lines>.jsonl    a full file of the history; see ``logs``. Compressed it ends in ``.gz``
     history/<started>-<writer>-<lines>.jsonl   the history where nothing can be appended to; see ``remote``
-    ledger/<started>-<writer>-<lines>.jsonl    so the ledger
+    ledger/…                          so the ledger
 
 A savepoint is a directory of its own, anywhere; by default it is beside the job's, in ``<job>.savepoints/``:
 
@@ -34,7 +35,7 @@ and passed over; see ``provenance``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -48,7 +49,8 @@ JVM_LOCK = "lock.jvm"
 HISTORY = "history.jsonl"
 LEDGER = "ledger.jsonl"
 LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger"}
-"""What is appended to, and the directory that its segments are in where nothing can be appended to."""
+"""What is appended to, and the directory of its segments: of full ones; of all where nothing can be appended to."""
+COMPRESSED = ".gz"
 IDENTITY = "identity.json"
 PROBE = "probe"
 ORIGIN = "origin.json"
@@ -81,7 +83,7 @@ _EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
 _TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
 _HEARTBEAT = re.compile(r"([0-9a-f]{16})-([0-9]{10,})\.json")
 _REQUEST = re.compile(r"([0-9a-f]{16})(\.done)?\.json")
-_SEGMENT = re.compile(r"([0-9]{13,}-[0-9a-f]{16})-([0-9]{6,})\.jsonl")
+_SEGMENT = re.compile(r"(([0-9]{13,})-[0-9a-f]{16})-([0-9]{6,})\.jsonl(\.gz)?")
 _SINGLE = re.compile(r"([0-9]{12,})-(0|[1-9][0-9]*)-([0-9a-f]{64})")
 _PACK = re.compile(r"pack-([0-9]{12,})-([0-9]{12,})-(0|[1-9][0-9]*)-([0-9a-f]{64})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -202,20 +204,46 @@ def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
     return match[1], "answer" if match[2] else "request"
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One version of a part of a log."""
+
+    name: str
+    """``<number>-<16 hex digits>``. The number gives the order; where nothing can be appended to it is a time."""
+    number: int
+    lines: int
+    compressed: bool
+    file: str
+
+
+def segments(names: Iterable[str]) -> list[Segment]:
+    """The parts of a log in order, each in its longest version; of two that are equally long the plain one."""
+    found: dict[str, Segment] = {}
+    for segment in map(parse_segment_name, names):
+        known = found.get(segment.name)
+        if known is None or (segment.lines, known.compressed) > (known.lines, segment.compressed):
+            found[segment.name] = segment
+    return [found[name] for name in sorted(found)]
+
+
+def complete_lines(data: bytes) -> list[str]:
+    """Lines that end in a newline. Bytes that are no UTF-8 are replaced: logs are for people."""
+    return [line.decode(errors="replace") for line in data.split(b"\n")[:-1]]
+
+
 def segment_name(directory: str, segment: str, lines: int) -> str:
-    """One version of a segment of a log; ``segment`` is ``<milliseconds>-<16 hex digits>``."""
+    """One version of a segment of a log; ``segment`` is ``<number>-<16 hex digits>``."""
     name = f"{directory}/{segment}-{lines:06d}.jsonl"
     parse_segment_name(name)
     return name
 
 
-def parse_segment_name(name: str) -> tuple[str, int]:
-    """The segment, and how many lines this version of it has."""
+def parse_segment_name(name: str) -> Segment:
     directory, _, file = name.rpartition("/")
     match = _SEGMENT.fullmatch(file)
     if directory not in LOGS.values() or match is None:
         raise stray(name)
-    return match[1], int(match[2])
+    return Segment(match[1], int(match[2]), int(match[3]), match[4] is not None, file)
 
 
 def savepoints_of(job_directory: Path) -> Path:

@@ -7,6 +7,7 @@ that here. Rule: a name appears once and whole. Nothing is ever written into an 
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import secrets
 import threading
@@ -17,12 +18,16 @@ from typing import Protocol
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.storage import altered, complete_lines, expect, expect_size
+from kafka_eos.checkpoints.paths import Segment, complete_lines
+from kafka_eos.checkpoints.storage import altered, expect, expect_size
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.interfaces import FileRef, unheard
 
 SEGMENT_LINES = 200
 """Lines of a log in one object. Each line writes its object anew, so this bounds what a line costs."""
+
+_FIRST_TIME = 10**12
+"""Segments that are written here are numbered by the milliseconds of their beginning; files of a directory from 1."""
 
 
 class Store(Protocol):
@@ -142,7 +147,11 @@ class RemoteStorage:
             copied = complete_lines(self.read(name))
         except FileNotFoundError:
             copied = []
-        return [*copied, *self._log(name).lines()]
+        log = self._log(name)
+        return [*log.lines(copied=True), *copied, *log.lines(copied=False)]
+
+    def compress(self) -> None:
+        """Segments are small here, and each is an object of its own."""
 
     def _log(self, name: str) -> _Segment:
         try:
@@ -195,22 +204,22 @@ class _Segment:
     def _name(self, segment: str, count: int) -> str:
         return paths.segment_name(self._directory, segment, count)
 
-    def lines(self) -> list[str]:
-        return [line for segment in sorted(self._longest()) for line in self._read(segment)]
+    def lines(self, *, copied: bool) -> list[str]:
+        """``copied``: of the full files of a local directory; else of what was written here."""
+        found = [segment for segment in self._longest() if (segment.number < _FIRST_TIME) is copied]
+        return [line for segment in found for line in self._read(segment)]
 
-    def _longest(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for name in self._store.list(self._directory):
-            segment, count = paths.parse_segment_name(f"{self._directory}/{name}")
-            found[segment] = max(count, found.get(segment, 0))
-        return found
+    def _longest(self) -> list[Segment]:
+        return paths.segments(f"{self._directory}/{name}" for name in self._store.list(self._directory))
 
-    def _read(self, segment: str) -> list[str]:
-        while count := self._longest().get(segment):
+    def _read(self, segment: Segment | None) -> list[str]:
+        while segment is not None:
             try:
-                return complete_lines(b"".join(self._store.read(self._name(segment, count))))
-            except FileNotFoundError:
-                continue  # its writer has just replaced it by a longer one
+                data = b"".join(self._store.read(f"{self._directory}/{segment.file}"))
+            except FileNotFoundError:  # its writer has just replaced it by a longer one
+                segment = next((each for each in self._longest() if each.name == segment.name), None)
+            else:
+                return complete_lines(gzip.decompress(data) if segment.compressed else data)
         return []
 
 

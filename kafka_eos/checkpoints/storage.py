@@ -19,6 +19,7 @@ from typing import Protocol
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
+from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
 
@@ -43,6 +44,9 @@ class JobStorage(CheckpointStorage, Protocol):
 
     def lines(self, name: str) -> Sequence[str]:
         """The lines of a log, without one that was cut off at the end; [] if there is no log yet."""
+
+    def compress(self) -> None:
+        """Make what is full of the logs smaller, if that saves anything. OSError: the rest waits for another call."""
 
     def tidy(self) -> None:
         """Make ready for a run: remove what dead processes left; ConfigError if nothing can be published here.
@@ -134,27 +138,22 @@ class LocalFiles:
             expect_size(ref, os.fstat(fd).st_size)
 
     def append(self, name: str, line: str) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self._path(name), flags, 0o600)
-        try:
-            size = os.fstat(fd).st_size
-            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            files.write_all(fd, (b"\n" if torn else b"") + line.encode() + b"\n")
-        finally:
-            os.close(fd)
+        self._log(name).append(line)
 
     def settle(self, name: str) -> None:
-        try:
-            files.sync(self._path(name))
-        except FileNotFoundError:
-            return
-        files.sync_directory(self.root)
+        self._log(name).settle()
 
     def lines(self, name: str) -> Sequence[str]:
-        try:
-            return complete_lines(self.read(name))
-        except FileNotFoundError:
-            return []
+        return self._log(name).lines()
+
+    def compress(self) -> None:
+        for name in paths.LOGS:
+            self._log(name).compress()
+
+    def _log(self, name: str) -> LocalLog:
+        if name not in paths.LOGS:
+            raise CorruptCheckpoint(f"{name!r} is not a log")
+        return LocalLog(self.root, name)
 
     def _sync(self, directory: Path) -> None:
         try:
@@ -247,7 +246,7 @@ class LocalStorage(LocalFiles):
 
     def tidy(self) -> None:
         """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
-        directories = [self.root / name for name in (*paths.DIRECTORIES, *paths.MADE_WHEN_NEEDED)]
+        directories = [self.root / name for name in (*paths.DIRECTORIES, *paths.MADE_WHEN_NEEDED, *paths.LOGS.values())]
         for directory in (each for each in directories if each.exists()):
             for entry in directory.iterdir():
                 if entry.name.startswith(files.TEMPORARY):
@@ -309,7 +308,10 @@ class MemoryStorage:
         """Nothing outlives a process here."""
 
     def lines(self, name: str) -> Sequence[str]:
-        return complete_lines(self._logs.get(name, "").encode())
+        return paths.complete_lines(self._logs.get(name, "").encode())
+
+    def compress(self) -> None:
+        """Nothing is full here."""
 
     def tidy(self) -> None:
         """Nothing outlives a process here."""
@@ -343,11 +345,6 @@ def expect_size(ref: FileRef, size: int) -> None:
 def altered(ref: FileRef, what: str) -> CorruptCheckpoint:
     """The error that names a stored file and what is wrong with it."""
     return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
-
-
-def complete_lines(data: bytes) -> list[str]:
-    """Lines that end in a newline. Bytes that are no UTF-8 are replaced: logs are for people."""
-    return [line.decode(errors="replace") for line in data.split(b"\n")[:-1]]
 
 
 def _unobserved(_: str) -> None:

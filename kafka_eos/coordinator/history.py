@@ -7,10 +7,13 @@ running job says once that lines cannot be written, until one can be again, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.interfaces import Json
@@ -45,8 +48,18 @@ def write(storage: JobStorage, event: str, **facts: Json) -> None:
 
 def read(storage: JobStorage) -> list[dict[str, Json]]:
     """All events, oldest first. A line that was cut off, by a crash or a full disk, is left out: it is a diary."""
-    events: list[dict[str, Json]] = []
-    for line in storage.lines(paths.HISTORY):
+    return _events(storage.lines(paths.HISTORY))
+
+
+def newest(directory: Path, size: int) -> list[dict[str, Any]] | None:
+    """The newest events of a job whose history is kept in this directory, some ``size`` bytes; None if it is not."""
+    lines = LocalLog(directory, paths.HISTORY).tail(size)
+    return None if lines is None else _events(lines)
+
+
+def _events(lines: Iterable[str]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for line in lines:
         with suppress(json.JSONDecodeError):
             events.append(json.loads(line))
     return events

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.manifest import Manifest, load
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.status import read_status
@@ -35,7 +36,8 @@ class Diary:
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
     """Records that the source had not read yet, as the job said last."""
-    _at: int = 0
+    _read: int = 0
+    """Lines of the history that were read."""
 
     @property
     def epoch(self) -> int:
@@ -75,23 +77,15 @@ class Diary:
 
     def poll(self) -> list[dict[str, Any]]:
         """Read on; returns the new events, oldest first."""
-        new = [json.loads(line) for line in self._new_lines()]
+        lines = LocalLog(self.directory, paths.HISTORY).lines()
+        new = [json.loads(line) for line in lines[self._read :]]
+        self._read = len(lines)
         for event in new:
             self._note(event)
         self.events += new
         if status := read_status(self.directory):
             self._note_status(status)
         return new
-
-    def _new_lines(self) -> list[bytes]:
-        path = self.directory / paths.HISTORY
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            file.seek(self._at)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._at += len(whole) + len(newline)
-        return whole.splitlines()
 
     def _note(self, event: dict[str, Any]) -> None:
         match event["event"]:

@@ -5,17 +5,15 @@ Rule: a fact that is missing, as in files of an earlier version, leaves a gap on
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.savepoints import Listed
+from kafka_eos.coordinator import history
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.status import STATUS, read_status
 
@@ -51,7 +49,7 @@ def find(home: Path, job: str) -> Found | None:
     directory = home / job
     held = is_held(directory / paths.LOCK)
     return Found(
-        job, _status(directory), held, _diary(directory / paths.HISTORY), time.time_ns() // 1_000_000,
+        job, _status(directory), held, history.newest(directory, _DIARY_BYTES), time.time_ns() // 1_000_000,
         tuple(savepoints_of(directory)[-_SAVEPOINTS:]),
     )  # fmt: skip
 
@@ -70,19 +68,3 @@ def _status(directory: Path) -> Mapping[str, Any]:
         told = {"pid": None, "counts": {}, "last": {"notice": {"text": text}}}
     assert told is not None  # a job has a name here because it has this file, which is only ever replaced
     return told
-
-
-def _diary(path: Path) -> list[dict[str, Any]] | None:
-    """The newest events; the first line is left out if it may have been cut off."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _DIARY_BYTES))
-            lines = file.read().splitlines()[1 if size > _DIARY_BYTES else 0 :]
-    except FileNotFoundError:
-        return None
-    events = []
-    for line in lines:
-        with suppress(ValueError):
-            events.append(json.loads(line))
-    return events

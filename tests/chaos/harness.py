@@ -19,6 +19,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.logs import LocalLog
 from tests.chaos.positions import ends
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
@@ -127,8 +129,8 @@ class Job:
         return self.log.read_text(errors="replace")[-size:] if self.log.exists() else ""
 
     def history(self) -> list[dict[str, Any]]:
-        path = self.checkpoints / self.name / "history.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        lines = LocalLog(self.checkpoints / self.name, paths.HISTORY).lines()
+        return [json.loads(line) for line in lines]
 
 
 def feed(bootstrap: str, topic: str, ids: range) -> None:

@@ -226,7 +226,7 @@ def _answered(ask: Callable[[], T]) -> T:
 
 def events(job: Job) -> list[dict[str, Any]]:
     """The job's history; [] before its first start."""
-    return job.history() if (job.checkpoints / job.name / paths.HISTORY).exists() else []
+    return job.history()
 
 
 def storage(job: Job) -> LocalStorage:

@@ -27,6 +27,7 @@ import s3_server
 import storage_writer
 
 from kafka_eos.checkpoints import objects, paths, provenance, retention
+from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.packs import MANY
 from kafka_eos.checkpoints.provenance import Shelf
@@ -372,6 +373,21 @@ def test_a_log_keeps_its_lines_over_segments_and_writers(place: Place) -> None:
 
     assert list(place.storage.lines(paths.HISTORY)) == [*lines, "later"]
     assert list(other.lines(paths.HISTORY)) == [*lines, "later"]
+
+
+def test_a_log_that_was_copied_from_a_directory_is_read_first_and_whole(place: Place, tmp_path: Path) -> None:
+    local = place.storage.root if isinstance(place.storage, LocalStorage) else tmp_path
+    log = LocalLog(local, paths.HISTORY, full=100)
+    lines = [f"{number:020d}" for number in range(40)]
+    for line in lines:
+        log.append(line)
+    log.compress()
+    if isinstance(place.storage, RemoteStorage):
+        for path in (each for each in local.rglob("*.jsonl*") if each.is_file()):
+            place.storage._store.create(path.relative_to(local).as_posix(), path.read_bytes())
+    place.storage.append(paths.HISTORY, "later")
+
+    assert list(place.storage.lines(paths.HISTORY)) == [*lines, "later"]
 
 
 def test_a_log_is_read_whole_while_it_grows(place: Place) -> None:

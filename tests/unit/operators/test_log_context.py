@@ -65,9 +65,7 @@ VERBS: dict[str, Callable[[Stream[int], Look], Stream[Any]]] = {
     "fold with merge": lambda stream, look: keyed(stream).fold(
         init=int, step=lambda acc, value: acc + look(value), merge=int.__add__, name="at"
     ),
-    "window": lambda stream, look: (
-        in_time(stream).window(tumbling(seconds=1)).aggregate(n=sum_(look), name="at")
-    ),
+    "window": lambda stream, look: in_time(stream).window(tumbling(seconds=1)).aggregate(n=sum_(look), name="at"),
     "process": lambda stream, look: in_time(stream).process(Remembers(look, nothing), name="at"),
     "async_map": asked,
     "async_map in threads": lambda stream, look: stream.async_map(look, name="at", capacity=4),

@@ -1,0 +1,161 @@
+"""A log in a directory: whatever is full, compressed or killed, each line is there once, and in order."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.logs import LocalLog
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.errors import CorruptCheckpoint
+
+FULL = 200
+WRITER = """
+import sys
+from pathlib import Path
+from kafka_eos.checkpoints.logs import LocalLog
+
+root, first, count, name = sys.argv[1:]
+log = LocalLog(Path(root), "history.jsonl", full=200)
+for number in range(int(first), int(first) + int(count)):
+    log.append(f"{name} {number:06d}")
+    if number % 7 == 0:
+        log.compress()
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LocalLog:
+    return LocalLog(tmp_path, paths.HISTORY, FULL)
+
+
+def write(log: LocalLog, numbers: range) -> list[str]:
+    lines = [f"line {number:06d}" for number in numbers]
+    for line in lines:
+        log.append(line)
+    return lines
+
+
+def closed(log: LocalLog) -> list[str]:
+    """The endings of the full files, the oldest first."""
+    names = sorted(os.listdir(log.root / "history"))
+    return [name.rpartition(".")[2] for name in names]
+
+
+def writer(root: Path, first: int, count: int, name: str = "line") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(root), str(first), str(count), name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_full_files_are_kept_and_compressed_but_the_newest(log: LocalLog) -> None:
+    lines = write(log, range(100))
+    plain = closed(log)
+    log.compress()
+
+    assert set(plain) == {"jsonl"} and len(plain) > 3
+    assert closed(log) == ["gz"] * (len(plain) - 1) + ["jsonl"]
+    assert log.lines() == lines
+    assert all(path.stat().st_size < FULL + 20 for path in log.root.rglob("*.jsonl"))
+
+
+def test_the_end_is_read_over_files(log: LocalLog) -> None:
+    assert log.tail(1000) is None
+    lines = write(log, range(100))
+    log.compress()
+
+    tails = [log.tail(size) for size in (12, 300, 700, 100_000)]
+
+    assert all(tail is not None and tail == lines[-len(tail) :] for tail in tails)
+    assert [len(tail or ()) for tail in tails] == [1, 25, 58, 100]
+
+
+def test_a_log_of_an_earlier_version_goes_on(log: LocalLog) -> None:
+    (log.root / paths.HISTORY).write_text("old\n" * 100)
+    log.append("new")
+
+    assert log.lines() == [*["old"] * 100, "new"]
+    assert len(closed(log)) == 1
+
+
+def test_what_a_crash_leaves_while_it_compresses_counts_once(log: LocalLog) -> None:
+    lines = write(log, range(60))
+    kept = {path: path.read_bytes() for path in (log.root / "history").iterdir()}
+    log.compress()
+    for path, content in kept.items():
+        path.write_bytes(content)  # compressed, and not removed yet
+
+    assert log.lines() == lines
+    log.compress()
+    assert log.lines() == lines and closed(log).count("jsonl") == 1
+
+
+def test_it_is_read_whole_while_it_grows_and_is_compressed(log: LocalLog) -> None:
+    def grow() -> None:
+        for number in range(400):
+            write(log, range(number, number + 1))
+            log.compress()
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    while thread.is_alive():
+        found = log.lines()
+        assert found == [f"line {number:06d}" for number in range(len(found))]
+    thread.join()
+
+    assert len(log.lines()) == 400
+
+
+def test_several_processes_append(log: LocalLog) -> None:
+    names = ("a", "b", "c")
+    started = [writer(log.root, 0, 200, name) for name in names]
+    for process in started:
+        process.communicate(timeout=60)
+
+    found = log.lines()
+
+    assert len(found) == 600
+    for name in names:
+        assert [line for line in found if line[0] == name] == [f"{name} {number:06d}" for number in range(200)]
+
+
+def test_a_kill_in_the_middle_loses_and_doubles_no_line(log: LocalLog) -> None:
+    chance, first = random.Random(7), 0
+    for _ in range(12):
+        process = writer(log.root, first, 100_000)
+        assert process.stdout is not None
+        last = first
+        for _ in range(chance.randrange(20, 200)):
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        last = max([last, *map(int, process.stdout.read().split("\n")[:-1])])
+        process.wait()
+        found = [int(line.split()[1]) for line in log.lines()]
+        # The last line may be there though nobody was told.
+        assert found in ([*range(last + 1)], [*range(last + 2)])
+        first = len(found)
+    log.compress()
+
+    assert [int(line.split()[1]) for line in log.lines()] == [*range(first)]
+
+
+def test_the_storage_of_a_job_keeps_its_logs_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    lines = [f'{{"n": {number}}}' + " " * (1 << 20) for number in range(20)]
+    for line in lines:
+        storage.append(paths.LEDGER, line)
+        storage.settle(paths.LEDGER)
+    storage.compress()
+
+    assert list(LocalStorage(tmp_path / "job").lines(paths.LEDGER)) == lines
+    assert len(list((tmp_path / "job" / "ledger").iterdir())) == 2
+    with pytest.raises(CorruptCheckpoint, match=r"other\.jsonl"):
+        storage.append("other.jsonl", "x")
