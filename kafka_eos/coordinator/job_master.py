@@ -9,6 +9,7 @@ one ends the job at once; everything else goes back to the last decided epoch, a
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -51,6 +52,7 @@ from kafka_eos.protocol.standby import Ending
 from kafka_eos.settings import Settings
 
 _NAP = 0.05
+_LOG = logging.getLogger("kafka_eos.job")
 
 
 class Refused(UserError):
@@ -173,12 +175,7 @@ class JobMaster:
             if not self._unanswered:
                 self._environment = self._environment.succeeded()
         for observer in self._observers:
-            try:
-                observer(event, facts)
-            except OSError as error:
-                self._cannot_show(observer, error)
-            else:
-                self._mute.discard(observer)
+            self._tell(observer, event, facts)
 
     def notice(self, text: str) -> None:
         self.observe("notice", text=text)
@@ -304,13 +301,29 @@ class JobMaster:
 
     # ------------------------------------------------------------ around it
 
-    def _cannot_show(self, observer: Observer, error: OSError) -> None:
-        """Showing never changes the job: a full disk is said once to those who still hear, and the job goes on."""
-        if observer not in self._mute:
-            self._mute.add(observer)
-            for other in self._observers:
-                if other not in self._mute:
-                    other("notice", {"text": f"{type(observer).__name__} cannot be written: {error}"})
+    def _tell(self, observer: Observer, event: str, facts: Mapping[str, object]) -> None:
+        """Showing never changes the job, whatever it raises: a full disk, a bug of a page or of a library."""
+        try:
+            observer(event, facts)
+        except Exception as error:  # noqa: BLE001
+            self._cannot_show(observer, event, error)
+        else:
+            self._mute.discard(observer)
+
+    def _cannot_show(self, observer: Observer, event: str, error: Exception) -> None:
+        """It is said once to those who still hear, until it works again; the traceback of a bug is logged."""
+        if observer in self._mute:
+            return
+        self._mute.add(observer)
+        name = type(observer).__name__
+        if isinstance(error, OSError):
+            text = f"{name} cannot be written: {error}. The job goes on"
+        else:
+            text = f"{name} has failed at the event {event!r}: {kind_of(error)}: {error}. The job goes on without it"
+            _LOG.error("%s", text, exc_info=error)
+        for other in self._observers:
+            if other not in self._mute:
+                self._tell(other, "unshown", {"observer": name, "at": event, "text": text})
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -252,6 +252,9 @@ class Observed:
         for sink, count in records.items():
             self._samples.add("committed_records", count, sink)
 
+    def _on_unshown(self, facts: Mapping[str, Any]) -> None:
+        self._samples.add("observer_failures", 1, facts["observer"])
+
     def _on_dead_letters(self, facts: Mapping[str, Any]) -> None:
         for source, by in facts["total"].items():
             for operator, count in by.items():

@@ -28,6 +28,7 @@ _WIDE = 1000
 
 _LOUD = {
     "notice": "{text}",
+    "unshown": "{text}",
     "standing-by": "{text}",
     "restarting": "{what}: {reason} — going back to the last checkpoint",
     "silent": "worker {worker} (process {process}) has said nothing for {seconds:g} s, and is replaced after "

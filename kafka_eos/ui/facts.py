@@ -152,6 +152,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "restarting": ("what", "reason"),
     "silent": ("stacks",),
     "notice": ("text",),
+    "unshown": ("text",),
 }
 """Events that tell of an error, and the facts that say it."""
 
