@@ -150,6 +150,7 @@ def test_provenance_in_an_object_store_proves_the_same(
     assert (0, True) == (of_topics[0], "PASS:" in of_topics[1]), of_topics[1]
 
 
+@pytest.mark.campaign
 def test_a_file_of_provenance_that_is_gone_or_altered_is_named(kinds: Kinds, spark: Any) -> None:
     kinds.run(60)
     name = kinds.files[0]

@@ -96,6 +96,7 @@ def test_which_outputs_there_are_may_depend_on_what_had_expired(ran: Callable[..
     assert "when state expired; 1 are others" in verdict.facts.not_recomputed["words"]
 
 
+@pytest.mark.campaign
 def test_where_nothing_expired_nothing_is_left_out(ran: Callable[..., Job], spark: Any) -> None:
     verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (2, b"b", None)]).audit(spark)
 

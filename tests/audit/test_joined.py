@@ -130,6 +130,7 @@ def test_what_joins_make_is_computed_again(
     assert empty == {"late-orders", "late-payments", "orders-too-late", "payments-too-late"}
 
 
+@pytest.mark.campaign
 def test_a_function_of_two_streams_is_computed_again_as_far_as_its_order_is_known(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -72,6 +72,7 @@ def fed(new_job: Callable[..., Job], topic: Callable[..., str], names: tuple[str
 
 
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
+@pytest.mark.campaign
 def test_what_patterns_find_is_computed_again(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, engine: str
 ) -> None:

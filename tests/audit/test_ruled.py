@@ -220,6 +220,7 @@ def by_hand(
     return job
 
 
+@pytest.mark.campaign
 def test_a_row_of_an_epoch_that_read_rules_may_have_met_either(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -46,6 +46,7 @@ def test_under_spark_submit_the_session_of_the_program_is_used_and_left_open(
     assert 3 == spark.range(3).count()
 
 
+@pytest.mark.campaign
 def test_the_audit_sets_nothing_in_the_session_that_it_is_given(totals: Totals, spark: Any) -> None:
     totals.finish()
     before = spark.conf.getAll

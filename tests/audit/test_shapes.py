@@ -187,6 +187,7 @@ orders.key_by(lambda order: order.user).fold(
 """
 
 
+@pytest.mark.campaign
 def test_a_sink_of_which_nothing_can_be_checked_is_said_to_be_not_audited(ran: Any, spark: Any) -> None:
     """What it writes depends on where epochs ended, and does not say which epoch, or record, it is from."""
     verdict = ran(PLAIN_SUMS, 1).audit(spark)

@@ -54,6 +54,7 @@ def found(verdict: Verdict) -> dict[Check, int]:
 
 
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
+@pytest.mark.campaign
 def test_a_source_that_began_at_a_time_is_recomputed_from_there(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, engine: str
 ) -> None:

@@ -222,6 +222,7 @@ words = pipeline.source(KafkaSource("{input}", value=str), name="words")
 """
 
 
+@pytest.mark.campaign
 def test_a_key_from_several_partitions_is_compared_in_the_order_that_the_outputs_tell(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     }
 
 
+@pytest.mark.campaign
 def test_a_firing_that_is_missing_shows_in_the_count_of_its_epoch(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

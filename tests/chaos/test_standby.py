@@ -149,6 +149,7 @@ def test_one_that_runs_without_standby_is_let_alone(new_job: NewJob) -> None:
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_plain_run_beside_a_frozen_one_is_refused_here_and_takes_over_elsewhere(new_job: NewJob) -> None:
     """The kernel keeps the lock of a process that is stopped; terms hold without any."""
     job = new_job(600)
