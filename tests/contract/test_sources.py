@@ -19,8 +19,9 @@ WORDS = ["one", "two", "three", "four", "five", "six"]
 
 
 def of_list(make: Callable[[Sequence[str]], ListSource] = lambda words: ListSource(words, splits=2)) -> SourceUnderTest:
+    """A list has its rows at once, so nobody waits long for what does not come."""
     words = [*WORDS]
-    return SourceUnderTest(lambda: make(words), WORDS, lose=words.clear)
+    return SourceUnderTest(lambda: make(words), WORDS, lose=words.clear, within=1.0)
 
 
 def test_a_list() -> None:
