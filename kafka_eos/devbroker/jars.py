@@ -1,4 +1,4 @@
-"""Fetches the jars of a Kafka broker, those Spark needs to read Kafka, and a schema registry, once a machine.
+"""Fetches jars once a machine: of a Kafka broker, a schema registry, Java's serializers, and what Spark reads Kafka by.
 
 Rule: a set is used only if every file has its pinned SHA-256. A set appears whole or not at all: it is
 fetched into a staging directory, verified there, and renamed into place under a lock.
@@ -27,13 +27,13 @@ _PACKAGE = Path(__file__).parent
 _AT_ONCE = 4
 RELEASES = {"4.3": "broker", "4.0": "broker-4.0", "3.9": "broker-3.9"}
 """Configuration of each release of Kafka whose broker can be fetched; the first is the one that is used by default."""
-CONFIGURATIONS = (*RELEASES.values(), "spark", "registry")
+CONFIGURATIONS = (*RELEASES.values(), "spark", "registry", "serdes")
 
 
 def fetch_jars(conf: str) -> list[Path]:
     """The verified files of a configuration, sorted by name; fetched if absent.
 
-    ``conf``: a value of ``RELEASES``, "spark" or "registry".
+    ``conf``: a value of ``RELEASES``, "spark", "registry" or "serdes".
     Raises ConfigError if they cannot be fetched or are not what is pinned.
     """
     pinned = pinned_jars(conf)
