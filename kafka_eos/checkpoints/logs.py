@@ -15,7 +15,7 @@ import gzip
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,7 +57,8 @@ class LocalLog:
         for segment in self._segments()[:-1]:
             plain = self._directory / segment.file
             if not segment.compressed:
-                self._compress(plain, plain.with_name(f"{segment.file}{COMPRESSED}"))
+                with suppress(FileNotFoundError):  # another process has just done it
+                    self._compress(plain, plain.with_name(f"{segment.file}{COMPRESSED}"))
 
     def lines(self) -> list[str]:
         """All lines, the oldest first, but those that a crash has cut off."""
@@ -135,6 +136,8 @@ class LocalLog:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return  # a process has opened it before it was full
+            if not os.fstat(fd).st_nlink:
+                return
             temporary = files.temporary(self._directory)
             try:
                 with files.created(temporary) as out:
