@@ -22,7 +22,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak simulation bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -83,6 +83,9 @@ sparks: env ## What runs on Spark with each end of its supported releases: SPARK
 
 soak: env ## Kill at random under load for MINUTES (15), then check every output and audit; JOB=state-machine; adds a row to docs/soak.md
 	@$(BIN)/python -m tests.chaos.soak --job $(or $(JOB),payments) --minutes $(or $(MINUTES),15)
+
+day: env ## Two hours in production in twenty minutes (SPEED=6): one fault after the other, each with its alerts; adds a row to docs/production-day.md
+	@$(BIN)/python -m tests.chaos.day --speed $(or $(SPEED),6)
 
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted

@@ -188,7 +188,7 @@ def expected(messages: list[Any]) -> list[tuple[str, int, int]]:
     return out
 
 
-def _row(data: bytes) -> tuple[str, int, int]:
+def row_of(data: bytes) -> tuple[str, int, int]:
     record = json.loads(data)
     return record["account"], record["total"], record["id"]
 
@@ -206,15 +206,15 @@ def problems(job: Job, messages: list[Any]) -> list[str]:
     """All that is wrong with what a job made of ``messages``, one entry a kind."""
     wanted = expected(messages)
     visible = read(job.bootstrap, job.output)
-    in_kafka = [_row(m.value()) for m in sorted(visible, key=lambda m: (m.partition(), m.offset()))]
-    in_files = [_row(line) for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines()]
+    in_kafka = [row_of(m.value()) for m in sorted(visible, key=lambda m: (m.partition(), m.offset()))]
+    in_files = [row_of(line) for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines()]
     left = {
         "staged files": [p.name for p in job.files.iterdir() if not p.name.startswith(("part-", *TRACES))],
         "open transactions": open_transactions(job),
     }
     return [
-        *_differences("Kafka", in_kafka, wanted),
-        *_differences("files", in_files, wanted),
+        *differences("Kafka", in_kafka, wanted),
+        *differences("files", in_files, wanted),
         *(f"{what} left over: {names[:3]}" for what, names in left.items() if names),
     ]
 
@@ -236,7 +236,7 @@ def aborted(job: Job) -> int:
     return len(read(job.bootstrap, job.output, "read_uncommitted")) - len(read(job.bootstrap, job.output))
 
 
-def _differences(where: str, got: list[tuple[str, int, int]], wanted: list[tuple[str, int, int]]) -> list[str]:
+def differences(where: str, got: list[tuple[str, int, int]], wanted: list[tuple[str, int, int]]) -> list[str]:
     """Rows doubled, lost or wrong, told apart by the payment's id; their order, if that is all that is amiss."""
     seen, due, right = Counter(n for *_, n in got), Counter(n for *_, n in wanted), set(wanted)
     kinds = {

@@ -57,8 +57,9 @@ VICTIMS = ("worker kills", "supervisor kills")
 class Feeder:
     """Writes records from a thread of its own until told to stop; waits through outages, never writes one twice."""
 
-    def __init__(self, job: Job, record: Callable[[int], tuple[str, bytes]]) -> None:
-        self.written = 0
+    def __init__(self, job: Job, record: Callable[[int], tuple[str, bytes]], rate: int = RECORDS_A_SECOND) -> None:
+        """``rate``: records a second."""
+        self.written, self._rate = 0, rate
         self._record, self._topic, self._stop = record, job.input, threading.Event()
         self._refused: list[str] = []
         self._producer = Producer(
@@ -85,7 +86,7 @@ class Feeder:
     def _run(self) -> None:
         began = time.monotonic()
         while not self._stop.is_set():
-            due = int((time.monotonic() - began) * RECORDS_A_SECOND) - self.written
+            due = int((time.monotonic() - began) * self._rate) - self.written
             for _ in range(due):
                 self._write(self.written)
                 self.written += 1
@@ -169,7 +170,7 @@ class Soak:
 
 def soak(directory: Path, name: str, minutes: float, seed: int, workers: int) -> list[str]:
     """One run; the cells of its row. Raises AssertionError for anything that is not exact."""
-    busy, commit, load = os.getloadavg()[0], _commit(), LOADS[name](seed)
+    busy, code, load = os.getloadavg()[0], commit(), LOADS[name](seed)
     with Broker(directory / "kafka") as broker:
         job = load.job(broker.bootstrap, directory)
         job.environment["KAFKA_EOS_PARALLELISM"] = str(workers)
@@ -197,10 +198,10 @@ def soak(directory: Path, name: str, minutes: float, seed: int, workers: int) ->
     now, loads = datetime.now(UTC), f"{busy:.1f} … {os.getloadavg()[0]:.1f}"
     size = [f"{minutes:g}", str(seed), f"{feeder.written:,}"]
     verdict = [f"{epochs:,}", f"exact; audit: {headline}", loads]
-    return [f"{now:%Y-%m-%d %H:%M}", f"{commit}, {name}", str(workers), *size, *counts, *verdict]
+    return [f"{now:%Y-%m-%d %H:%M}", f"{code}, {name}", str(workers), *size, *counts, *verdict]
 
 
-def _commit() -> str:
+def commit() -> str:
     """Of the code that runs; with a plus if it was changed since."""
     asked = ("git", "-C", str(LEDGER.parent), "describe", "--always", "--dirty=+")
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()

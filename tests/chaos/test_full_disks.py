@@ -6,11 +6,9 @@ what is missing, and the job goes on by itself.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,52 +21,22 @@ from kafka_eos.demo.postgres import Postgres
 from tests.chaos import test_lake, test_tables
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import events, has_output, running, standing
+from tests.chaos.small_disk import MayNotMount, SmallDisk, small_disk
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.campaign, pytest.mark.chaos]
 
 AWAY = 60.0
-MEGABYTE = 1 << 20
 PATIENT = {"KAFKA_EOS_MAX_RESTARTS": 1000}
 
 
-class SmallDisk:
-    """A file system with room for little."""
-
-    def __init__(self, where: Path) -> None:
-        self.where, self._ballast = where, where / "ballast"
-
-    def fill(self) -> None:
-        """Not a byte is left."""
-        with self._ballast.open("ab", buffering=0) as file:
-            for size in (MEGABYTE // 16, 4096, 1):
-                try:
-                    while True:
-                        file.write(b"\0" * size)
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-
-
 @pytest.fixture
-def small_disk() -> Iterator[SmallDisk]:
-    """One in memory, which whoever runs this must have the right to mount."""
-    where = Path(tempfile.mkdtemp(prefix="kafka-eos-small-"))
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m,mode=0777", "tmpfs", where],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        where.rmdir()
-        pytest.skip(f"a small file system needs the right to mount one: {mounted.stderr.strip()}")
-    yield SmallDisk(where)
-    subprocess.run(["umount", "--lazy", where], check=True)
-    where.rmdir()
+def small() -> Iterator[SmallDisk]:
+    try:
+        with small_disk(Path(tempfile.mkdtemp(prefix="kafka-eos-small-"))) as disk:
+            yield disk
+    except MayNotMount as error:
+        pytest.skip(f"a small file system needs the right to mount one: {error}")
 
 
 @pytest.fixture
@@ -94,27 +62,27 @@ def filled_and_emptied(job: Job, disk: SmallDisk, what: str) -> None:
 
 
 def test_a_disk_that_is_full_while_files_are_staged_loses_nothing(
-    new_job: Callable[..., Job], database: Callable[[], str], small_disk: SmallDisk, tmp_path: Path
+    new_job: Callable[..., Job], database: Callable[[], str], small: SmallDisk, tmp_path: Path
 ) -> None:
     job = new_job(
         300,
         app="lake.py",
         TEST_DATABASE=database(),
-        TEST_OUT_DIR=small_disk.where / "lake",
+        TEST_OUT_DIR=small.where / "lake",
         TEST_TABLES=tmp_path / "tables",
         **PATIENT,
     )
 
-    filled_and_emptied(job, small_disk, "No space left on device")
+    filled_and_emptied(job, small, "No space left on device")
 
     test_lake.check(job)
 
 
 def test_a_disk_that_is_full_while_a_database_stages_rows_loses_nothing(
-    new_job: Callable[..., Job], own_server: Postgres, small_disk: SmallDisk
+    new_job: Callable[..., Job], own_server: Postgres, small: SmallDisk
 ) -> None:
     """All that the database makes is on it, so that its log is not: without room for that a server ends."""
-    room = small_disk.where / "tables"
+    room = small.where / "tables"
     room.mkdir()
     if os.getuid() == 0:
         shutil.chown(room, (own_server.home / "data").owner())
@@ -125,7 +93,7 @@ def test_a_disk_that_is_full_while_a_database_stages_rows_loses_nothing(
         300, app="tables.py", TEST_DATABASE=own_server.conninfo.replace("dbname=postgres", "dbname=shop"), **PATIENT
     )
 
-    filled_and_emptied(job, small_disk, "No space left on device")
+    filled_and_emptied(job, small, "No space left on device")
 
     test_tables.check(job)
 

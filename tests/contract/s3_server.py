@@ -32,24 +32,40 @@ def binary() -> str | None:
     return next(map(str, found), None)
 
 
+class Server:
+    """versitygw with one bucket below ``directory``, at a port of the loopback address that it keeps."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self._directory = directory
+        (directory / BUCKET).mkdir(parents=True)
+        self.start()
+
+    def start(self) -> None:
+        server = binary()
+        assert server is not None
+        environment = {**os.environ, "ROOT_ACCESS_KEY": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+                       "ROOT_SECRET_KEY": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}  # fmt: skip
+        self._process = subprocess.Popen(
+            [server, "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", str(self._directory)], env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        _wait_for(self.port, self._process)
+
+    def kill(self) -> None:
+        """What it has stored stays."""
+        self._process.kill()
+        self._process.wait()
+
+
 @contextmanager
 def serving(directory: Path) -> Iterator[int]:
     """Run versitygw with one bucket below ``directory``; its port on the loopback address."""
-    server, port = binary(), free_port()
-    assert server is not None
-    (directory / BUCKET).mkdir(parents=True)
-    environment = {**os.environ, "ROOT_ACCESS_KEY": CREDENTIALS["AWS_ACCESS_KEY_ID"],
-                   "ROOT_SECRET_KEY": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}  # fmt: skip
-    process = subprocess.Popen(
-        [server, "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(directory)], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    server = Server(directory)
     try:
-        _wait_for(port, process)
-        yield port
+        yield server.port
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
 
 
 def address(port: int, prefix: str) -> str:
