@@ -47,7 +47,7 @@ from kafka_eos.errors import (
 from kafka_eos.explain import outline
 from kafka_eos.ids import Term
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.checkpoint import Failures
+from kafka_eos.protocol.checkpoint import Failures, works_again
 from kafka_eos.protocol.standby import Ending
 from kafka_eos.settings import Settings
 
@@ -100,6 +100,10 @@ class JobMaster:
         self._unanswered = False
         """Rows of the newest epoch have waited for a service as long as their attempt runs: nothing tells that it is
         back."""
+        self._moved = False
+        """The newest epoch has read records, or put some out."""
+        self._began = time.monotonic()
+        """When the newest attempt did."""
         self._refusals = Refusals(settings.max_dead_letters, settings.dead_letter_window, self.observe)
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
@@ -170,12 +174,17 @@ class JobMaster:
         """Tell all observers."""
         if event == "decided":
             self._unanswered = bool(facts.get("unanswered"))
+            self._moved = bool(facts.get("read") or facts.get("records_by_sink"))
         if event == "committed":
             self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
-            if not self._unanswered:
+            if self._works_again():
                 self._environment = self._environment.succeeded()
         for observer in self._observers:
             self._tell(observer, event, facts)
+
+    def _works_again(self) -> bool:
+        seconds, patience = time.monotonic() - self._began, self._settings.restart_backoff_max
+        return works_again(unanswered=self._unanswered, moved=self._moved, seconds=seconds, patience=patience)
 
     def notice(self, text: str) -> None:
         self.observe("notice", text=text)
@@ -199,6 +208,7 @@ class JobMaster:
                     if not checked:
                         self._check(coordinator)
                         checked = True
+                    self._began = time.monotonic()
                     return self._attempt(coordinator)
                 except (RestartFromCheckpoint, OSError, LoginRefused) as error:
                     if isinstance(error, LoginRefused) and not checked:
@@ -263,7 +273,7 @@ class JobMaster:
         elif isinstance(error, EnvironmentFailed | LoginRefused):
             self._environment = failures = self._environment.failed()
             what, setting = "the environment failed", "max_environment_failures"
-            lacks = "an answer of what async_map has waited for" if self._unanswered else commit
+            lacks = "an answer of what async_map has waited for" if self._unanswered else f"{commit} that did something"
         else:
             self._checkpoints = failures = self._checkpoints.failed()
             what, setting, lacks = "attempt failed", "tolerated_checkpoint_failures", commit

@@ -206,3 +206,13 @@ class Failures:
     @property
     def too_many(self) -> bool:
         return self.seen > self.tolerated
+
+
+def works_again(*, unanswered: bool, moved: bool, seconds: float, patience: float) -> bool:
+    """Does a committed epoch tell that what had failed in the environment works again?
+
+    Not while a row waits for a service since the attempt began. Nor if nothing was read and nothing put out
+    (``moved``), because each attempt may commit an epoch before it comes to what fails; but it does if the attempt has
+    gone on for ``patience`` seconds: a job without input is well.
+    """
+    return not unanswered and (moved or seconds > patience)

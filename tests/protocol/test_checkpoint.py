@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.checkpoint import Cadence, Failures, Kind, Pending, kind_of_next
+from kafka_eos.protocol.checkpoint import Cadence, Failures, Kind, Pending, kind_of_next, works_again
 
 MINE = EpochId(Epoch(5), Term(2))
 OTHERS = (EpochId(Epoch(4), Term(2)), EpochId(Epoch(5), Term(1)), EpochId(Epoch(6), Term(2)))
@@ -74,6 +74,21 @@ def test_failures_are_counted_in_a_row() -> None:
     assert not failures.too_many
     assert failures.failed().too_many
     assert failures.failed().succeeded() == Failures(tolerated=2, seen=0)
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "moved", "seconds", "tells"),
+    [
+        (False, True, 0.1, True),
+        (False, False, 0.1, False),  # an empty epoch, before the attempt comes to what fails
+        (False, False, 61, True),  # there is no input
+        (True, True, 61, False),
+    ],
+)
+def test_which_epoch_tells_that_the_environment_works_again(
+    unanswered: bool, moved: bool, seconds: float, tells: bool
+) -> None:
+    assert works_again(unanswered=unanswered, moved=moved, seconds=seconds, patience=60) is tells
 
 
 ASKED = (None, Kind.ASKED, Kind.SAVEPOINT)
