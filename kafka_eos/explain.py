@@ -13,6 +13,7 @@ from kafka_eos.interfaces import Described, Guarantee, HasCodecs, Json, Priced, 
 from kafka_eos.plan import (
     AsOfJoin,
     BroadcastConnect,
+    CachedAsyncMap,
     CountedWindows,
     Exchange,
     Fold,
@@ -128,6 +129,8 @@ def _detail(node: Node) -> str:
             return "local: no exchange"
         case Forward():
             return "stays in its worker, waits for barriers"
+        case CachedAsyncMap():
+            return f"keeps answers{_lifetime(node.cache)}"
         case Fold(merge=merge) if merge is not None:
             return f"keeps state{_lifetime(node.ttl)}; one output a key and epoch"
         case Fold() | Reduce():
@@ -268,11 +271,17 @@ def _growing(plan: Plan) -> Iterator[str]:
 def _untyped(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, Forward) and not node.typed:
+            above = plan.node(node.inputs[0])
+            keyed = isinstance(above, KeyBy)
             yield (
                 f"{node.kind} {node.name!r}: the type of its rows is not known, so checkpoints wait until none is "
                 "under way there, unaligned ones too; on Spark they are written, and any but plain values (str, "
                 "numbers, lists, dicts …) stop the job. "
-                f"Annotate what the function of {node.inputs[0]!r} returns"
+                + (
+                    f"Say it with values=… of {above.name!r}"
+                    if keyed
+                    else f"Annotate what the function of {above.name!r} returns"
+                )
             )
 
 

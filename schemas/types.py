@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import types
 import typing
 from typing import Any
 
@@ -91,6 +92,13 @@ def element(tp: Any) -> Any:
     origin, parts = typing.get_origin(tp), typing.get_args(tp)
     iterable = isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)
     return parts[0] if iterable and parts and origin is not tuple else None
+
+
+def without_none(tp: Any) -> Any:
+    """The type without the None that it may have beside others: ``X | None`` is ``X``."""
+    parts = typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else ()
+    others = [part for part in parts if part is not type(None)]
+    return typing.Union[tuple(others)] if others else tp  # noqa: UP007 (as many as there are)
 
 
 def dict_without_text_keys(tp: Any) -> str | None:

@@ -16,9 +16,9 @@ from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.lines import mistake, quoted, user_line
+from kafka_eos.dsl.requests import RETRIED, asked
 from kafka_eos.dsl.tables import Table, VersionedTable
 from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import (
     Breaker,
     Contents,
@@ -37,7 +37,6 @@ from kafka_eos.interfaces import (
     WatermarkStrategy,
     Window,
     Windowed,
-    request_rules,
     session,
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
@@ -45,7 +44,7 @@ from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
 from kafka_eos.schemas import Counted, KeyCodec, Maybe, WindowedCodec
-from kafka_eos.schemas.types import checked_class, element, returned
+from kafka_eos.schemas.types import checked_class, element, returned, without_none
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -142,7 +141,7 @@ class Stream(Upstream, Generic[T]):
         capacity: int = 100,
         timeout: float = 30.0,
         retries: Retries | None = None,
-        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
         failed: OutputTag[T] | None = None,
         values: Any = None,
@@ -158,7 +157,7 @@ class Stream(Upstream, Generic[T]):
         capacity: int = 100,
         timeout: float = 30.0,
         retries: Retries | None = None,
-        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
         failed: OutputTag[T] | None = None,
         values: Any = None,
@@ -173,7 +172,7 @@ class Stream(Upstream, Generic[T]):
         capacity: int = 100,
         timeout: float = 30.0,
         retries: Retries | None = None,
-        retry_on: tuple[type[Exception], ...] = (OSError, Retryable),
+        retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
         failed: OutputTag[T] | None = None,
         values: Any = None,
@@ -187,15 +186,10 @@ class Stream(Upstream, Generic[T]):
         type (``values``, as in ``key_by``), and after a failure the service is asked again: each answer enters once.
         The traps: the service may be asked more than once; and ``fn`` leaves its value as it is.
         """
-        asked = quoted(lambda: request_rules(capacity, timeout, retry_on, retries, breaker))
-        node, derived = self._draft._name(name, plan.AsyncMap.kind)
-        waiting = self._exchange(plan.Requests, f"{node}-requests", values)
-        parts = {**asked, "ordered": ordered, "fn": fn}
-        tags = () if failed is None else (failed,)
-        parts["failed"] = None if failed is None else failed.name
-        where: dict[str, Any] = {"where": user_line(), "inputs": (waiting._node,), "derived": derived}
-        self._draft._add(plan.AsyncMap(name=node, **where, **parts))
-        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+        rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
+        rules |= {"retries": retries, "breaker": breaker}
+        node = asked(self, plan.AsyncMap, name, failed, values, rules, fn=fn, ordered=ordered)
+        return Stream(self._draft, node, returned(fn))
 
     def key_by(
         self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False
@@ -559,6 +553,81 @@ class KeyedStream(Upstream, Generic[K, T]):
         given |= {"timed_out": getattr(timed_out, "name", None), "late": getattr(late, "name", None)}
         node = self._grow(plan.Patterns, name, fn=fn, key_codec=_KEY, **given)
         return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+
+    @overload
+    def async_map(
+        self,
+        fn: Callable[[K], Coroutine[Any, Any, A]],
+        join: Callable[[T, A], U],
+        *,
+        name: str | None = None,
+        cache: Ttl,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = RETRIED,
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        state: Any = None,
+    ) -> Stream[U]: ...
+
+    @overload
+    def async_map(
+        self,
+        fn: Callable[[K], A],
+        join: Callable[[T, A], U],
+        *,
+        name: str | None = None,
+        cache: Ttl,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = RETRIED,
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        state: Any = None,
+    ) -> Stream[U]: ...
+
+    def async_map(
+        self,
+        fn: Callable[[K], Any],
+        join: Callable[[T, Any], Any],
+        *,
+        name: str | None = None,
+        cache: Ttl,
+        ordered: bool = True,
+        capacity: int = 100,
+        timeout: float = 30.0,
+        retries: Retries | None = None,
+        retry_on: tuple[type[Exception], ...] = RETRIED,
+        breaker: Breaker | None = None,
+        failed: OutputTag[T] | None = None,
+        state: Any = None,
+    ) -> Stream[Any]:
+        """``join(value, answer)`` for each value, where ``answer`` is what a service says of its key: ``fn(key)``.
+
+        Of each key only one request is made at a time, and its answer is kept as state for as long as ``cache`` says,
+        so values that come meanwhile ask nobody. ``state`` is the type of answers, if ``fn`` is not annotated with it;
+        None is an answer like any other, an error is none and is not kept: all values that wait for it fail. The rest
+        is as in ``Stream.async_map``. The traps: an answer may be as old as ``cache``; ``join`` leaves it as it is.
+        """
+        if not isinstance(cache, Ttl):
+            raise mistake(f"cache= is how long an answer is kept, Ttl(seconds), not {cache!r}.")
+        key_by = self._draft._key_by(self._node)
+        if key_by.local:
+            raise mistake(
+                f"{key_by.kind} {key_by.name!r} is local=True, and rows that wait for answers go to whoever has their "
+                "key after a restart, which nobody would know there. Leave local=True out."
+            )
+        self._expect_functions("async_map", join=join)
+        rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
+        rules |= {"retries": retries, "breaker": breaker}
+        answers = self._stored(without_none(returned(fn)) if state is None else state)
+        kept: dict[str, Any] = {"key_codec": _KEY, "answers": answers, "cache": cache, "join": join}
+        node = asked(self, plan.CachedAsyncMap, name, failed, None, rules, fn=fn, ordered=ordered, **kept)
+        return Stream(self._draft, node, returned(join))
 
     def join(self, table: Table[K, V], fn: Callable[[T, V], U], *, name: str | None = None) -> Stream[U]:
         """``fn(value, row)`` for each value whose key the table has a row for; others are dropped.

@@ -20,6 +20,7 @@ from kafka_eos.operators.merge import MergingFold, PartialFold
 from kafka_eos.operators.patterns.operator import PatternOperator
 from kafka_eos.operators.process import Process
 from kafka_eos.operators.requests.async_map import AsyncMap
+from kafka_eos.operators.requests.cached import CachedAsyncMap
 from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
@@ -69,6 +70,8 @@ def build(node: plan.Node) -> Operator:
             return Filter(node.fn)
         case plan.FlatMap():
             return FlatMap(node.fn)
+        case plan.CachedAsyncMap():
+            return CachedAsyncMap(node)
         case plan.AsyncMap():
             return AsyncMap(node)
         case plan.MapBatches():

@@ -45,7 +45,7 @@ from kafka_eos.plan.nodes import (
 )
 from kafka_eos.plan.patterns import Patterns
 from kafka_eos.plan.plan import Plan
-from kafka_eos.plan.requests import AsyncMap, Requests
+from kafka_eos.plan.requests import AsyncMap, CachedAsyncMap, Requests
 from kafka_eos.plan.segments import Segment
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "BroadcastConnect",
     "BroadcastProcess",
     "Broadcasting",
+    "CachedAsyncMap",
     "CoProcess",
     "Connect",
     "CountedWindows",

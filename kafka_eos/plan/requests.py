@@ -1,7 +1,7 @@
 """The nodes of ``async_map``: where rows wait for answers from outside.
 
 Rule: the rows that wait are those on their way through the exchange in front. So a checkpoint holds them as it holds
-any rows under way, and whoever restores it asks again.
+any rows under way, and whoever restores it asks again. Answers that are kept for a key are its state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kafka_eos.interfaces import Breaker, Retries
+from kafka_eos.interfaces import Breaker, Codec, Retries, Ttl
 from kafka_eos.plan.nodes import Forward, Node
 
 
@@ -39,3 +39,20 @@ class AsyncMap(Node):
     breaker: Breaker | None
     retry_on: tuple[type[Exception], ...]
     failed: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedAsyncMap(AsyncMap):
+    """Asks for the key of a row, unless the key's answer is kept. Its input is a ``Requests`` behind a ``key_by``.
+
+    ``fn`` is of a key, ``join`` of a row and the answer for its key. ``answers``: the codec of what is kept. ``cache``:
+    how long.
+    """
+
+    stateful: ClassVar[bool] = True
+    keyed: ClassVar[bool] = True
+
+    join: Callable[[Any, Any], Any]
+    key_codec: Codec[Any]
+    answers: Codec[Any]
+    cache: Ttl

@@ -74,7 +74,7 @@ def _check_edges(plan: Graph) -> None:
                 )
             if isinstance(seen[name], Sink):
                 raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
-            if node.keyed and not isinstance(seen[name], KeyBy | Connect):
+            if node.keyed and not plan.key_bys(name):
                 raise PlanError(
                     f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
                     f"put .key_by(...) before it.\n  {node.where}"

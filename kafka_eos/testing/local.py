@@ -130,6 +130,7 @@ def run_local(
                     _wait(batch.seconds, clock, chain, silent)
                 else:
                     chain.push(name, batch)
+                    chain.make_room()
             chain.nothing_read(name)
         chain.finish()
     return results

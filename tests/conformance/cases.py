@@ -307,8 +307,14 @@ CASES: Mapping[str, Case] = {
         pipelines.asked,
         _once,
         # Which answer comes first is chance, but not what it is called; nor what is in a window of event time.
-        {"output": [in_order()], "nobody": [in_order()], "both": [same()], "windows": [in_order()]},
-        {"output": _shares(N) - sum((n % 13 + 1) % 4 == 3 for n in range(N)), "both": N},
+        {
+            "output": [in_order()],
+            "nobody": [in_order()],
+            "rates": [in_order()],
+            "both": [same()],
+            "windows": [in_order()],
+        },
+        {"output": _shares(N) - sum((n % 13 + 1) % 4 == 3 for n in range(N)), "both": N, "rates": N},
     ),
     "aligned": Case(
         pipelines.aligned,

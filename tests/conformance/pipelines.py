@@ -464,6 +464,8 @@ def asked(pipeline: Pipeline, at: Names) -> None:
     to_kafka(in_order.side_output(NOBODY).map(as_total, name="unanswered"), at, "nobody")
     at_once = read.async_map(waited_for, name="at-once", ordered=False, capacity=7)
     to_kafka(at_once.async_map(twice, name="then", ordered=False, capacity=20), at, "both")
+    by_account = read.key_by(account, name="by-account", values=Payment)
+    to_kafka(by_account.async_map(rate, rated, name="rated", cache=Ttl(3600), capacity=30), at, "rates")
     each = at_once.key_by(lambda total: total.key, name="by-key").window(tumbling(seconds=0.05))
     to_kafka(each.process(in_window, name="counted"), at, "windows")
 
@@ -486,6 +488,15 @@ async def answered(payment: Payment) -> Total:
 def waited_for(payment: Payment) -> Total:
     time.sleep(payment.id % 5 / 1000)
     return as_total(payment)
+
+
+async def rate(key: str) -> int:
+    await asyncio.sleep(len(key) / 1000)
+    return len(key)
+
+
+def rated(payment: Payment, answer: int) -> Total:
+    return Total(payment.account, payment.amount * answer, 0, payment.id)
 
 
 async def twice(total: Total) -> Total:

@@ -1,20 +1,23 @@
-"""docs/async.md: the program asks a service, and its table says what comes out."""
+"""docs/async.md: the programs ask a service, and their tables say what comes out."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kafka_eos.testing import run_local
 
 PAGE = (Path(__file__).parents[2] / "docs" / "async.md").read_text(encoding="utf-8")
-((PROGRAM, TABLE),) = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\| [^\n]*\n|^\|-[^\n]*\n)+)", PAGE, re.M | re.S)
+(PROGRAM, TABLE), (KEPT, KEPT_TABLE) = re.findall(
+    r"^```python\n(.*?)^```$\n.*?((?:^\| [^\n]*\n|^\|-[^\n]*\n)+)", PAGE, re.M | re.S
+)
 COUNTRIES = {"ann": "de", "bob": "fr"}
 
 
@@ -22,9 +25,11 @@ class Users(BaseHTTPRequestHandler):
     """As the page says."""
 
     failed = False
+    asked: ClassVar[Counter[str]] = Counter()
 
     def do_GET(self) -> None:
         user = self.path.rpartition("/")[2]
+        Users.asked[user] += 1
         if user == "bob" and not Users.failed:
             Users.failed = True
             self.close_connection = True  # and not a word: the client sees that the connection is gone
@@ -39,6 +44,8 @@ class Users(BaseHTTPRequestHandler):
 
 @contextmanager
 def service() -> Iterator[str]:
+    Users.failed = False
+    Users.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Users)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -51,10 +58,8 @@ def service() -> Iterator[str]:
 
 
 def test_the_program_writes_what_its_table_says() -> None:
-    _, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines()]
-    names: dict[str, Any] = {"__name__": "shown"}
-    exec(PROGRAM, names)
-    orders = [names["Order"](id=int(number), user=user) for number, user in (row[0].split(", ") for row in lines)]
+    lines, names = cells(TABLE), run(PROGRAM)
+    orders = orders_of(lines, names)
 
     with service() as url:
         names["SERVICE"] = url
@@ -64,3 +69,34 @@ def test_the_program_writes_what_its_table_says() -> None:
     refused = {letter.raw.offset: f"`{letter.error_type}: {letter.message}`" for letter in found["orders-dead-letters"]}
     assert refused == {place: row[2] for place, row in enumerate(lines) if row[2]}
     assert Users.failed
+
+
+def test_the_program_that_keeps_answers_asks_as_often_as_its_table_says() -> None:
+    lines, names = cells(KEPT_TABLE), run(PROGRAM, KEPT)
+    orders = orders_of(lines, names)
+
+    with service() as url:
+        names["SERVICE"] = url
+        found = run_local(names["pipeline"], {"orders": orders})
+
+    assert [f"`{order}`" for order in found["known"]] == [row[2] for row in lines]
+    wanted: Counter[str] = Counter()
+    for order, row in zip(orders, lines, strict=True):
+        wanted[order.user] += int(row[1])
+    assert Users.asked == wanted
+
+
+def cells(table: str) -> list[list[str]]:
+    _, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return lines
+
+
+def run(*programs: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "shown"}
+    for program in programs:
+        exec(program, names)
+    return names
+
+
+def orders_of(lines: list[list[str]], names: dict[str, Any]) -> list[Any]:
+    return [names["Order"](id=int(number), user=user) for number, user in (row[0].split(", ") for row in lines)]

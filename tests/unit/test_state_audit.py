@@ -104,6 +104,21 @@ def test_what_a_join_keeps_of_a_table_is_compared() -> None:
     assert of(plan, other).blind["rated", "table"].startswith("it was stored for other windows, or another join")
 
 
+def test_answers_that_are_kept_are_named_and_not_compared() -> None:
+    """No service is asked for the same again. State beside it is compared."""
+    pipeline = Pipeline("job")
+    words = keyed(pipeline)
+    words.async_map(str.upper, lambda word, answer: answer, name="asked", cache=Ttl(60)).sink(MemorySink(), name="out")
+    counted(words, "beside").sink(MemorySink(), name="beside-out")
+    plan = pipeline.plan()
+    kept = StateHandle("asked", "memory", (0, 127), (), (describe(StateDescriptor("answers", KeyCodec(), NUMBER)),))
+
+    found = of(plan, (*handles(plan), kept))
+
+    why = "a service has answered, and cannot be asked for the same again: async_map"
+    assert (found.blind, found.unsure) == ({("asked", "answers"): why}, {})
+
+
 def test_state_with_a_time_to_live_is_not_compared_and_nothing_is_known_of_what_depends_on_it() -> None:
     pipeline = Pipeline("job")
     lists = keyed(pipeline).process(Lists, name="lists")

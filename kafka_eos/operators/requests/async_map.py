@@ -79,8 +79,12 @@ class AsyncMap:
             ticket, batch, index = self._unasked.popleft()
             log_context.enter(self._ctx.operator)
             log_context.at(batch, index)
-            self._asking.ask(ticket, batch.values[index])
+            self._asking.ask(ticket, self._asked_of(batch, index))
             log_context.leave()
+
+    def _asked_of(self, batch: Batch[Any], index: int) -> Any:
+        """What the function is given for a row."""
+        return batch.values[index]
 
     def _note(self, ticket: int, answer: Answer) -> None:
         self._asked -= 1
@@ -90,12 +94,19 @@ class AsyncMap:
         hit("async-map.answered")
         batch, kept, values = answered.batch, [], []
         for index, answer in zip(answered.indices, answered.answers, strict=True):
-            if answer.error is None:
-                values.append(answer.value)
-            elif self._node.failed is not None:
+            if answer.error is not None and self._node.failed is not None:
                 values.append(Tagged(self._node.failed, batch.values[index]))
             else:
-                self._ctx.reject(batch, index, answer.error)
-                continue
+                try:
+                    values.append(self._value(batch, index, answer))
+                except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                    self._ctx.reject(batch, index, error)
+                    continue
             kept.append(index)
         return replace(batch.take(kept), values=values)
+
+    def _value(self, batch: Batch[Any], index: int, answer: Answer) -> Any:
+        """What a row is handed on as. Raises why it has no answer."""
+        if answer.error is not None:
+            raise answer.error
+        return answer.value

@@ -2,6 +2,7 @@
 
 ordered    each payment with its price, in the order of its account
 unordered  the same, as the answers come
+kept       each payment with what the service says of its account, which is kept for a moment
 counted    how many of each account are in a window of event time, behind the answers
 failed     payments of which the service says that they are none
 """
@@ -13,7 +14,7 @@ from urllib.request import urlopen
 
 import msgspec
 
-from kafka_eos import OutputTag, Pipeline, Window, bounded, breaker, retries, tumbling
+from kafka_eos import OutputTag, Pipeline, Ttl, Window, bounded, breaker, retries, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 SERVICE = os.environ["TEST_SERVICE"]
@@ -35,18 +36,35 @@ class Row(msgspec.Struct):
     count: int = 0
 
 
-async def price(payment: Payment) -> Row:
+async def said(number: int) -> int:
     """By hand: a client of a library would do the same."""
     at = urlsplit(SERVICE)
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     try:
-        writer.write(f"GET /price/{payment.id} HTTP/1.0\r\n\r\n".encode())
+        writer.write(f"GET /price/{number} HTTP/1.0\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         if b" 200 " not in head.splitlines()[0]:
             raise ConnectionError(head.decode())
     finally:
         writer.close()
-    return Row("ordered", payment.account, payment.id, int(body))
+    return int(body)
+
+
+async def price(payment: Payment) -> Row:
+    return Row("ordered", payment.account, payment.id, await said(payment.id))
+
+
+async def rate(account: str) -> int:
+    return await said(number_of(account))
+
+
+def number_of(account: str) -> int:
+    """What the service knows an account by: no payment has such a number."""
+    return 1_000_000 + int(account.lstrip("a"))
+
+
+def rated(payment: Payment, answer: int) -> Row:
+    return Row("kept", payment.account, payment.id, answer)
 
 
 def waited_for(payment: Payment) -> Row:
@@ -89,9 +107,12 @@ windows = (
     .window(tumbling(seconds=0.1))
     .process(counted, name="counted")
 )
+kept = read.key_by(lambda payment: payment.account, name="by-asked", values=Payment).async_map(
+    rate, rated, name="kept", cache=Ttl(0.5), ordered=False, capacity=30, timeout=TIMEOUT, retries=again
+)
 first = in_order.map(lambda row: msgspec.structs.replace(row, count=1))
 places = first.key_by(lambda row: row.account, name="by-account", values=Row).reduce(numbered, name="placed")
-places.union(as_answered, nothing, windows, name="all").sink(
+places.union(as_answered, kept, nothing, windows, name="all").sink(
     KafkaSink(os.environ["TEST_OUTPUT"], value=Row, key=lambda row: row.account), name="to-kafka"
 )
 
