@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from kafka_eos.schemas import AvroCodec, Registry, avro, protobuf
 from kafka_eos.schemas.protobuf_files import opened
-from kafka_eos.schemas.wire_format import RegistryFormat
+from kafka_eos.schemas.registry_format import RegistryFormat
 
 
 class Kind(enum.Enum):

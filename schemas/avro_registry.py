@@ -17,9 +17,10 @@ from kafka_eos.schemas.avro import AvroCodec
 from kafka_eos.schemas.avro_differences import differences
 from kafka_eos.schemas.avro_foreign import parsed
 from kafka_eos.schemas.avro_reading import obstacles
+from kafka_eos.schemas.header_ids import IdIn
 from kafka_eos.schemas.references import below
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
+from kafka_eos.schemas.registry_format import RegistryFormat, Subject
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ def avro(
     registry: Registry,
     subject: Subject = "topic",
     namespace: str | None = None,
+    id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> RegistryFormat[T]:
     """Values of ``tp`` as Avro with schemas of ``registry``, for keys and values of ``KafkaSource`` and ``KafkaSink``.
@@ -40,17 +42,20 @@ def avro(
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the record's full name), "topic-record", or a function of topic, part and record name
     ``namespace``      of the record that is written
+    ``id_in``          where a record says which schema it was written with: before the value ("prefix"), in Confluent's
+                       header ("header") or in Apicurio's ("apicurio-header"); where there is no header, what stands
+                       before the value is read
     ``auto_register``  register the schema when the job starts, should the subject not have it
     """
     if namespace is not None and not _NAMESPACE.fullmatch(namespace):
         raise PlanError(f"namespace={namespace!r}: use names with dots between them, as com.example.orders")
-    return RegistryFormat(_Avro(tp, namespace), registry, checked_subject(subject), auto_register)
+    return RegistryFormat(_Avro(tp, namespace), registry, subject, id_in, auto_register)
 
 
 class _Avro(Generic[T]):
     """See ``wire_format.Language``."""
 
-    kind, label = "AVRO", "Avro"
+    kind, label, place = "AVRO", "Avro", b""
 
     def __init__(self, tp: type[T], namespace: str | None) -> None:
         self._codec: AvroCodec[T] = AvroCodec(tp)

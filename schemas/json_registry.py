@@ -16,13 +16,14 @@ import pydantic
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas import types
+from kafka_eos.schemas.header_ids import IdIn
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.json_differences import Side, differences, obstacles
 from kafka_eos.schemas.json_drafts import DRAFT, Schema, closed, draft_07
 from kafka_eos.schemas.references import below
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registry_format import RegistryFormat, Subject
 from kafka_eos.schemas.types import is_model, reason, type_name
-from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ def json_schema(
     *,
     registry: Registry,
     subject: Subject = "topic",
+    id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> RegistryFormat[T]:
     """Values of ``tp`` as JSON with schemas of ``registry``, for keys and values of ``KafkaSource`` and ``KafkaSink``.
@@ -39,15 +41,18 @@ def json_schema(
     ``tp``             a pydantic model, a msgspec Struct, a dataclass, or another type that has a JSON schema
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the type's name), "topic-record", or a function of topic, part and the type's name
+    ``id_in``          where a record says which schema it was written with: before the value ("prefix"), in Confluent's
+                       header ("header") or in Apicurio's ("apicurio-header"); where there is no header, what stands
+                       before the value is read
     ``auto_register``  register the schema when the job starts, should the subject not have it
     """
-    return RegistryFormat(_Json(tp), registry, checked_subject(subject), auto_register)
+    return RegistryFormat(_Json(tp), registry, subject, id_in, auto_register)
 
 
 class _Json(Generic[T]):
     """See ``wire_format.Language``."""
 
-    kind, label = "JSON", "JSON Schema"
+    kind, label, place = "JSON", "JSON Schema", b""
 
     def __init__(self, tp: type[T]) -> None:
         codec: JsonCodec[T] = JsonCodec(tp)

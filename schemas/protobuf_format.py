@@ -10,8 +10,9 @@ from typing import Any, TypeVar, overload
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Codec
+from kafka_eos.schemas.header_ids import IdIn
 from kafka_eos.schemas.registry import Registry
-from kafka_eos.schemas.wire_format import RegistryFormat, Subject, checked_subject
+from kafka_eos.schemas.registry_format import RegistryFormat, Subject
 
 T = TypeVar("T")
 
@@ -22,12 +23,22 @@ def protobuf(tp: type[T]) -> Codec[T]: ...
 
 @overload
 def protobuf(
-    tp: type[T], *, registry: Registry, subject: Subject = "topic", auto_register: bool = False
+    tp: type[T],
+    *,
+    registry: Registry,
+    subject: Subject = "topic",
+    id_in: IdIn = "prefix",
+    auto_register: bool = False,
 ) -> RegistryFormat[T]: ...
 
 
 def protobuf(
-    tp: type[T], *, registry: Registry | None = None, subject: Subject = "topic", auto_register: bool = False
+    tp: type[T],
+    *,
+    registry: Registry | None = None,
+    subject: Subject = "topic",
+    id_in: IdIn = "prefix",
+    auto_register: bool = False,
 ) -> Codec[T] | RegistryFormat[T]:
     """Values of ``tp``, a class that protoc has generated, as Protobuf: for keys, values and state.
 
@@ -36,10 +47,12 @@ def protobuf(
     ``registry``       schemas are in it, and records in Confluent's wire format; for keys and values only
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the message's full name), "topic-record", or a function of topic, part and full name
+    ``id_in``          where a record says which schema it was written with: before the value ("prefix") or in
+                       Confluent's header ("header"); where there is no header, what stands before the value is read
     ``auto_register``  register the schema when the job starts, should the subject not have it
     """
     if registry is None:
-        if subject != "topic" or auto_register:
+        if subject != "topic" or id_in != "prefix" or auto_register:
             raise ConfigError(
                 "protobuf(…) without a registry has no subject, and registers nothing: registry=… is missing"
             )
@@ -47,7 +60,7 @@ def protobuf(
     expect_extra("protobuf", "protobuf(…)")
     from kafka_eos.schemas.protobuf_registry import ProtobufLanguage
 
-    return RegistryFormat(ProtobufLanguage(tp), registry, checked_subject(subject), auto_register)
+    return RegistryFormat(ProtobufLanguage(tp), registry, subject, id_in, auto_register)
 
 
 def message_codec(tp: Any) -> Codec[Any]:

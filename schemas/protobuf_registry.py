@@ -38,7 +38,8 @@ class ProtobufLanguage(Generic[T]):
         self._message = message = tp.DESCRIPTOR  # type: ignore[attr-defined]
         self.schema: Json = codec.schema
         self.record = str(message.full_name)
-        self.encode: Callable[[T], bytes] = writing(tp, _written_place(_place(message)))
+        self.place = _written_place(_place(message))
+        self.encode: Callable[[T], bytes] = writing(tp, self.place)
         if more := imported(message.file):
             raise PlanError(
                 f"{type_name(tp)}: {message.file.name} imports {', '.join(each.name for each in more)}. Only files of "

@@ -88,6 +88,12 @@ class Registry:
             found = _known(lambda: self._client.get_schema(schema_id))
         return None if found is None else _kept(found)
 
+    def schema_of_guid(self, guid: str) -> RegisteredSchema | None:
+        """The schema of that globally unique id; None if there is none, or the registry knows no such ids."""
+        with self._answering(f"schema {guid}"):
+            found = _known(lambda: self._client.get_schema_by_guid(guid))
+        return None if found is None else _kept(found)
+
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
         with self._answering(f"version {reference.version} of subject {reference.subject!r}"):
             found = _known(lambda: self._client.get_version(reference.subject, reference.version))

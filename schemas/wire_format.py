@@ -1,7 +1,6 @@
 """Confluent's wire format: a zero byte, the id of the schema in four bytes, then the value in the format of the schema.
 
-    RegistryFormat   what users give a source or a sink: a type, a registry, how subjects are called
-    RegistryCodec    what that is for one topic: reads whatever the registry knows, writes with one schema of it
+    RegistryCodec    for one topic: reads whatever the registry knows, writes with one schema of it
 
 Rule: what is read is resolved from the schema that it was written with, found by its id. An id that the registry does
 not know is the record's fault; a registry that is away is nobody's, and is asked again. Only the check at the start of
@@ -12,26 +11,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Comparison, Json, Part
+from kafka_eos.interfaces import Comparison, Json
 from kafka_eos.schemas.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
 
 T = TypeVar("T")
 
-Subject: TypeAlias = "Literal['topic', 'record', 'topic-record'] | Callable[[str, Part, str], str]"
-"""How the subject of a topic's schema is called. A function gets the topic, the part, and the name of the record."""
-
-_MAGIC: Final = b"\0"
-_HEADER: Final = 5
+MAGIC: Final = b"\0"
+PREFIX: Final = 5
+"""Bytes of the magic byte and the id."""
 _MOST_SCHEMAS: Final = 1000
 """Of writers, kept ready: a topic has a few. The registry is asked again for the oldest."""
 _TO_REGISTER: Final = "not registered: auto_register=True does it at the start"
 _UNKNOWN_FOR: Final = 5.0
 """Seconds in which the registry is not asked again for an id that it does not know."""
+
+
+SchemaId: TypeAlias = "int | str"
+"""A number, or a globally unique one in its usual form."""
 
 
 class Language(Protocol[T]):
@@ -48,6 +49,8 @@ class Language(Protocol[T]):
     """Of what is written."""
     written: RegisteredSchema
     """The same as a registry keeps it."""
+    place: bytes
+    """What ``encode`` begins with: of Protobuf, which message of its file the value is; else nothing."""
 
     def encode(self, value: T) -> bytes: ...
 
@@ -64,45 +67,15 @@ class Language(Protocol[T]):
         """Why values of ``writer``, or some, cannot be read as the type. ValueError if it is no schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryFormat(Generic[T]):
-    """Values of one type with schemas of a registry, in any topic: for ``KafkaSource`` and ``KafkaSink``."""
-
-    language: Language[T]
-    registry: Registry
-    subject: Subject
-    auto_register: bool
-
-    def for_topic(self, topic: str, part: Part) -> RegistryCodec[T]:
-        name = self.language.record
-        match self.subject:
-            case "topic":
-                subject = f"{topic}-{part}"
-            case "record":
-                subject = name
-            case "topic-record":
-                subject = f"{topic}-{name}"
-            case _:
-                subject = self.subject(topic, part, name)
-        return RegistryCodec(self.language, self.registry, subject, self.auto_register)
-
-
-def checked_subject(subject: Subject) -> Subject:
-    """ConfigError unless it is one."""
-    if subject not in ("topic", "record", "topic-record") and not callable(subject):
-        raise ConfigError(f'subject={subject!r}: use "topic", "record", "topic-record" or a function.')
-    return subject
-
-
 class RegistryCodec(Generic[T]):
     """Values of one type in Confluent's wire format."""
 
     def __init__(self, language: Language[T], registry: Registry, subject: str, auto_register: bool) -> None:
         self.type, self.subject = language.type, subject
         self._language, self._registry, self._auto_register = language, registry, auto_register
-        self._header: bytes | None = None
+        self._prefix: bytes | None = None
         self._decoders: dict[bytes, Callable[[bytes], T]] = {}
-        self._unknown: dict[int, float] = {}
+        self._unknown: dict[SchemaId, float] = {}
         """Ids, and when to ask for them again."""
 
     @property
@@ -166,13 +139,13 @@ class RegistryCodec(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         body = self._language.encode(value)
-        return (self._header or self._ready()) + body
+        return (self._prefix or self._ready()) + body
 
     def decode(self, data: bytes) -> T:
-        decode = self._decoders.get(data[:_HEADER])
+        decode = self._decoders.get(data[:PREFIX])
         if decode is None:
-            decode = self._opened(data)
-        return decode(data[_HEADER:])
+            decode = self._opened(data[:PREFIX])
+        return decode(data[PREFIX:])
 
     def _ready(self) -> bytes:
         schema_id = self._known_id()
@@ -182,8 +155,8 @@ class RegistryCodec(Generic[T]):
                 f"{type_name(self.type)}. {self._compared()}. Register it: auto_register=True does it at the start, or "
                 f"send it yourself: {self._language.written.text}"
             )
-        self._header = _MAGIC + schema_id.to_bytes(4, "big")
-        return self._header
+        self._prefix = MAGIC + schema_id.to_bytes(4, "big")
+        return self._prefix
 
     def _known_id(self) -> int | None:
         """Of the schema that is written, or of one that is alike; None if the subject has neither."""
@@ -215,15 +188,10 @@ class RegistryCodec(Generic[T]):
             return [f"it is one of kind {newest.kind} there, {self._language.kind} here"]
         return self._language.differences(newest, self._registry)
 
-    def _opened(self, data: bytes) -> Callable[[bytes], T]:
-        """The decoder of a value's schema, fetched."""
-        if len(data) < _HEADER or data[:1] != _MAGIC:
-            raise ValueError(
-                f"not in the wire format of a schema registry: it begins with {data[:_HEADER].hex(' ') or 'nothing'}, "
-                "not with a zero byte and the id of a schema"
-            )
-        schema_id = int.from_bytes(data[1:_HEADER], "big")
-        writer = self._asked(schema_id)
+    def _opened(self, prefix: bytes) -> Callable[[bytes], T]:
+        """The decoder of the schema that a prefix names, fetched."""
+        schema_id, ask = self._named(prefix)
+        writer = self._asked(schema_id, ask)
         if writer.kind != self._language.kind:
             raise ValueError(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.kind}")
         try:
@@ -232,13 +200,23 @@ class RegistryCodec(Generic[T]):
             raise ValueError(f"schema {schema_id} of {self._registry.url}: {error}") from None
         while len(self._decoders) >= _MOST_SCHEMAS:
             del self._decoders[next(iter(self._decoders))]
-        self._decoders[data[:_HEADER]] = decode
+        self._decoders[prefix] = decode
         return decode
 
-    def _asked(self, schema_id: int) -> RegisteredSchema:
+    def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:
+        """The id in a prefix, and what asks the registry for its schema."""
+        if len(prefix) < PREFIX or prefix[:1] != MAGIC:
+            raise ValueError(
+                f"not in the wire format of a schema registry: it begins with {prefix.hex(' ') or 'nothing'}, not with "
+                "a zero byte and the id of a schema"
+            )
+        schema_id = int.from_bytes(prefix[1:], "big")
+        return schema_id, partial(self._registry.schema, schema_id)
+
+    def _asked(self, schema_id: SchemaId, ask: Callable[[], RegisteredSchema | None]) -> RegisteredSchema:
         now = time.monotonic()
         if self._unknown.get(schema_id, now) <= now:
-            if (found := self._registry.schema(schema_id)) is not None:
+            if (found := ask()) is not None:
                 return found
             self._unknown = {each: until for each, until in self._unknown.items() if until > now}
             if len(self._unknown) < _MOST_SCHEMAS:

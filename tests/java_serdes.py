@@ -21,7 +21,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
+from kafka_eos.records import Headers
 
+_IN_HEADERS = {"apicurio.registry.headers.enabled": True}
 _OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 
 
@@ -53,12 +55,7 @@ class JavaSerdes:
         avro = self._jvm.org.apache.avro
         parsed = avro.Schema.Parser().parse(json.dumps(schema))
         serializer = self._configured(self._jvm.io.apicurio.registry.serde.avro.AvroKafkaSerializer(), url)
-        made: list[bytes] = []
-        for value in values:
-            decoder = avro.io.DecoderFactory.get().jsonDecoder(parsed, json.dumps(value))
-            record = avro.generic.GenericDatumReader(parsed).read(None, decoder)
-            made.append(bytes(serializer.serialize(topic, record)))
-        return made
+        return [bytes(serializer.serialize(topic, self._record(parsed, value))) for value in values]
 
     def avro_told(self, url: str, topic: str, data: bytes) -> Any:
         """What the deserializer makes of it, as JSON in Avro's own encoding."""
@@ -70,6 +67,29 @@ class JavaSerdes:
         avro.generic.GenericDatumWriter(record.getSchema()).write(record, encoder)
         encoder.flush()
         return json.loads(out.toString())
+
+    def avro_with_headers(self, url: str, topic: str, schema: dict[str, Any], value: Any) -> tuple[bytes, Headers]:
+        """The same with the id of the schema in a header."""
+        avro = self._jvm.org.apache.avro
+        parsed = avro.Schema.Parser().parse(json.dumps(schema))
+        serializer = self._configured(self._jvm.io.apicurio.registry.serde.avro.AvroKafkaSerializer(), url, _IN_HEADERS)
+        headers = self._jvm.org.apache.kafka.common.header.internals.RecordHeaders()
+        data = bytes(serializer.serialize(topic, headers, self._record(parsed, value)))
+        return data, [(header.key(), bytes(header.value())) for header in headers.toArray()]
+
+    def avro_told_by_headers(self, url: str, topic: str, data: bytes, given: Headers) -> str:
+        """What the deserializer makes of it, as text."""
+        room = self._jvm.io.apicurio.registry.serde.avro
+        headers = self._jvm.org.apache.kafka.common.header.internals.RecordHeaders()
+        for name, value in given:
+            headers.add(name, value)
+        record = self._configured(room.AvroKafkaDeserializer(), url, _IN_HEADERS).deserialize(topic, headers, data)
+        return str(record.toString())
+
+    def _record(self, schema: Any, value: Any) -> Any:
+        avro = self._jvm.org.apache.avro
+        decoder = avro.io.DecoderFactory.get().jsonDecoder(schema, json.dumps(value))
+        return avro.generic.GenericDatumReader(schema).read(None, decoder)
 
     # ------------------------------------------------------------ JSON Schema
 

@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "interfaces": "errors ids records attribution",
     "provenance": "ids records",
     "origins": "ids provenance records",
-    "schemas": "errors interfaces calls extras secrets",
+    "schemas": "errors interfaces records calls extras secrets",
     "aggregates": "errors schemas",
     "client_config": "secrets",
     "config_file": "errors",

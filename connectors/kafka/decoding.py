@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from kafka_eos.calls import each
 from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.interfaces import Codec
+from kafka_eos.interfaces import Codec, InHeaders
 from kafka_eos.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
@@ -74,12 +74,12 @@ def _time(message: Message) -> int:
 
 def value_decoder(codec: Codec[Any]) -> Columns:
     """Streams of plain values: the column of raw values, and what decodes one of them."""
+    if isinstance(codec, InHeaders):
+        return _with_headers(codec.decode_with)
     decode = codec.decode
 
     def no_tombstones(value: bytes | None) -> Any:
-        if value is None:
-            raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
-        return decode(value)
+        return decode(_expect_value(value))
 
     def columns(messages: Sequence[Message]) -> tuple[Sequence[Any], Callable[[Any], Any]]:
         values = list(map(_value, messages))
@@ -88,20 +88,43 @@ def value_decoder(codec: Codec[Any]) -> Columns:
     return columns
 
 
+def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
+    """The column of whole messages, of which the value and the headers are decoded together."""
+
+    def decode(message: Message) -> Any:
+        return decode_with(_expect_value(message.value()), _headers(message))
+
+    return lambda messages: (messages, decode)
+
+
+def _expect_value(value: bytes | None) -> bytes:
+    if value is None:
+        raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
+    return value
+
+
 def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
     """Streams of whole records."""
-    decode_key, decode_value = key.decode, value.decode
+    decode_key, decode_value = _decode_with(key), _decode_with(value)
 
     def decode(message: Message) -> Record[Any, Any]:
         raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
+        headers = tuple(_headers(message))
         return Record(
-            None if raw_key is None else decode_key(raw_key),
-            None if raw_value is None else decode_value(raw_value),
-            tuple(_headers(message)),
+            None if raw_key is None else decode_key(raw_key, headers),
+            None if raw_value is None else decode_value(raw_value, headers),
+            headers,
             time if kind else None,
         )
 
     return lambda messages: (messages, decode)
+
+
+def _decode_with(codec: Codec[Any]) -> Callable[[bytes, Headers], Any]:
+    if isinstance(codec, InHeaders):
+        return codec.decode_with
+    decode = codec.decode
+    return lambda data, headers: decode(data)
 
 
 @dataclass(frozen=True, slots=True)

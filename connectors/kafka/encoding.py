@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.interfaces import Codec
+from kafka_eos.interfaces import Codec, InHeaders
 from kafka_eos.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
@@ -72,7 +72,25 @@ class ValueEncoder:
         elif self.timestamp is not None:
             times = each_row(self.timestamp, values)
         headers = None if self.headers is None else each_row(self.headers, values)
-        return Columns(each_row(self.value.encode, values), keys, times, headers)
+        return Columns(
+            each_row(self.value.encode, values), keys, times, _also(headers, len(values), self.key_codec, self.value)
+        )
+
+
+def _also(headers: Sequence[Headers] | None, rows: int, *codecs: Codec[Any] | None) -> Sequence[Headers] | None:
+    """The headers of rows, and behind them those that the codecs of their keys and values need."""
+    if not (needed := needed_headers(*codecs)):
+        return headers
+    return [needed] * rows if headers is None else [[*some, *needed] for some in headers]
+
+
+def needed_headers(*codecs: Any) -> list[tuple[str, bytes | None]]:
+    """Those without which nobody can decode what these codecs encode."""
+    found: list[tuple[str, bytes | None]] = []
+    for codec in codecs:
+        if isinstance(codec, InHeaders):
+            found += codec.headers()
+    return found
 
 
 def _plain_key(key: object) -> Key:
@@ -100,4 +118,5 @@ class RecordEncoder:
         else:
             default = each_row(self.timestamp, records)
         times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
-        return Columns(values, keys, times, [r.headers for r in records])
+        headers = _also([r.headers for r in records], len(records), self.key_codec, self.value)
+        return Columns(values, keys, times, headers)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka_eos.connectors.kafka.client import Message
 from kafka_eos.connectors.kafka.decoding import Decoding, Reject
+from kafka_eos.connectors.kafka.encoding import needed_headers
 from kafka_eos.interfaces import Codec
 from kafka_eos.records import Batch, RawRecord, Record
 
@@ -29,13 +30,14 @@ def unread(
     codecs raise, TypeError if a Record is wanted and it is none.
     """
     if key_codec is None:
-        return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), ())
+        return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), needed_headers(value_codec))
     if not isinstance(value, Record):
         raise TypeError(f"expected a Record, got {type(value).__name__}")
     key = None if value.key is None else key_codec.encode(value.key)
     encoded = None if value.value is None else value_codec.encode(value.value)
     time = timestamp if value.timestamp is None else value.timestamp
-    return RawRecord(topic, 0, offset, time, key, encoded, value.headers)
+    headers = [*value.headers, *needed_headers(key_codec, value_codec)]
+    return RawRecord(topic, 0, offset, time, key, encoded, headers)
 
 
 def _message(raw: RawRecord) -> Message:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.interfaces.values import Json
+from kafka_eos.records import Headers
 
 T = TypeVar("T")
 
@@ -54,6 +55,20 @@ class TopicFormat(Protocol[T]):
     """What may stand where a codec may, in sources and sinks of Kafka: its codec depends on the topic."""
 
     def for_topic(self, topic: str, part: Part) -> Codec[T]: ...
+
+
+@runtime_checkable
+class InHeaders(Protocol):
+    """A codec that keeps a part of what it has to say in headers of the record. ``encode`` makes only the rest.
+
+    ``decode`` reads what ``encode`` makes.
+    """
+
+    def headers(self) -> Headers:
+        """What each record that is written needs besides. Raises what ``encode`` raises."""
+
+    def decode_with(self, data: bytes, headers: Headers) -> Any:
+        """A value of a record with these headers. Raises ValueError as ``decode`` does."""
 
 
 @runtime_checkable

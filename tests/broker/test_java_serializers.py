@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -103,6 +104,23 @@ def test_a_record_of_java_with_other_fields_is_read(java: JavaSerdes, registry: 
 
     sales = avro(Sale, registry=Registry(registry.url)).for_topic("java-other", "value")
     assert sales.decode(data) == Sale(user="ann", price=3.0)
+
+
+class Sold(msgspec.Struct):
+    user: str
+    price: int
+
+
+def test_avro_with_the_id_of_its_schema_in_a_header(java: JavaSerdes, registry: RegistryServer) -> None:
+    schema = record("Sold", user="string", price="long")
+    data, headers = java.avro_with_headers(registry.url, "java-headers", schema, {"user": "ann", "price": 3})
+    sold: Any = avro(Sold, registry=Registry(registry.url), id_in="apicurio-header").for_topic("java-headers", "value")
+
+    assert sold.decode_with(data, headers) == Sold("ann", 3)
+    assert sold.encode(Sold("ann", 3)) == data
+    assert {*sold.headers()} <= {*headers}
+    told = java.avro_told_by_headers(registry.url, "java-headers", sold.encode(Sold("eve", 4)), sold.headers())
+    assert json.loads(told) == {"user": "eve", "price": 4}
 
 
 class Basket(msgspec.Struct):

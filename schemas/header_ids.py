@@ -1,0 +1,157 @@
+"""Values whose schema's id is in a header of the record: ``avro(Order, registry=registry, id_in="header")``.
+
+    "header"           Confluent's: ``__value_schema_id``, with what else would stand before the value
+    "apicurio-header"  Apicurio's: ``apicurio.value.contentId``, a number of eight bytes
+
+Rule: what a header says is put before the value again, and then both are read as one. A record without the header is
+read as one whose id stands before its value, as Confluent's clients do: so a topic may change from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from uuid import UUID
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Part
+from kafka_eos.records import Headers
+from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
+
+T = TypeVar("T")
+
+IdIn: TypeAlias = Literal["prefix", "header", "apicurio-header"]
+"""Where a record says which schema it was written with."""
+
+_OF_GUID: Final = b"\x01"
+_GUID: Final = 17
+"""Bytes of such a magic byte and the id."""
+_ID: Final = 8
+"""Bytes of a number of Apicurio's. Those of Confluent's API have half of them."""
+_SHORT: Final = PREFIX - len(MAGIC)
+_BINARY: Final = b"BINARY"
+
+
+class Naming(Protocol):
+    """How headers name a schema. The prefix is that of Confluent's wire format, and what ``Language.place`` says."""
+
+    @property
+    def header(self) -> str:
+        """The one that has the id."""
+
+    def written(self, prefix: bytes) -> Headers:
+        """The headers in place of a prefix."""
+
+    def prefix(self, headers: Headers) -> bytes | None:
+        """The prefix that they stand for; None if none of them is there. ValueError for what they cannot mean."""
+
+
+def naming(id_in: str, language: Language[Any], part: Part) -> Naming:
+    """ConfigError if there is no such one, or none for the language."""
+    match id_in:
+        case "header":
+            return Confluent(f"__{part}_schema_id")
+        case "apicurio-header" if not language.place:
+            return Apicurio(f"apicurio.{part}", language.kind == "AVRO")
+        case "apicurio-header":
+            raise ConfigError(f'{language.label}: Apicurio keeps more in its headers than an id; use id_in="prefix".')
+        case _:
+            raise ConfigError(f'id_in={id_in!r}: use "prefix", "header" or "apicurio-header".')
+
+
+@dataclass(frozen=True, slots=True)
+class Confluent:
+    """The header has all that would stand before the value. The id is a number, or globally unique."""
+
+    header: str
+
+    def written(self, prefix: bytes) -> Headers:
+        return ((self.header, prefix),)
+
+    def prefix(self, headers: Headers) -> bytes | None:
+        found = _last(headers, self.header)
+        if found is not None and len(found) < (_GUID if found[:1] == _OF_GUID else PREFIX):
+            raise ValueError(f"header {self.header} is {found.hex(' ') or 'empty'}, no id of a schema")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Apicurio:
+    """A header has the number. Of Avro another one says that values are not in its JSON."""
+
+    room: str
+    avro: bool
+
+    @property
+    def header(self) -> str:
+        return f"{self.room}.contentId"
+
+    def written(self, prefix: bytes) -> Headers:
+        number = (self.header, prefix[len(MAGIC) : PREFIX].rjust(_ID, b"\0"))
+        return (number, (f"{self.room}.encoding", _BINARY)) if self.avro else (number,)
+
+    def prefix(self, headers: Headers) -> bytes | None:
+        encoding = _last(headers, f"{self.room}.encoding")
+        if encoding not in (None, _BINARY):
+            raise ValueError(f"header {self.room}.encoding is {encoding!r}: only {_BINARY!r} can be read")
+        number = _last(headers, self.header)
+        if number is None:
+            if _last(headers, f"{self.room}.globalId") is not None:
+                raise ValueError(
+                    f"header {self.room}.globalId has a number that Confluent's API does not know; let the producer "
+                    "send apicurio.registry.use-id=contentId"
+                )
+            return None
+        if len(number) != _ID or any(number[:-_SHORT]):
+            raise ValueError(f"header {self.header} is {number.hex(' ') or 'empty'}, no id of eight bytes")
+        return MAGIC + number[-_SHORT:]
+
+
+class HeaderCodec(RegistryCodec[T]):
+    """See ``interfaces.InHeaders``."""
+
+    def __init__(
+        self, language: Language[T], registry: Registry, subject: str, auto_register: bool, naming: Naming
+    ) -> None:
+        super().__init__(language, registry, subject, auto_register)
+        self._naming = naming
+
+    def describe(self) -> str:
+        return f"{super().describe()}, its id in header {self._naming.header}"
+
+    def headers(self) -> Headers:
+        return self._naming.written(self._before())
+
+    def encode(self, value: T) -> bytes:
+        return super().encode(value)[len(self._before()) :]
+
+    def decode(self, data: bytes) -> T:
+        return super().decode(self._before() + data)
+
+    def decode_with(self, data: bytes, headers: Headers) -> T:
+        prefix = self._naming.prefix(headers)
+        if prefix is None:
+            return super().decode(data)
+        if prefix[:1] != _OF_GUID:
+            return super().decode(prefix + data)
+        decode = self._decoders.get(prefix[:_GUID])
+        if decode is None:
+            decode = self._opened(prefix[:_GUID])
+        return decode(prefix[_GUID:] + data)
+
+    def _before(self) -> bytes:
+        """All that would stand before a value that is written."""
+        return (self._prefix or self._ready()) + self._language.place
+
+    def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:
+        if prefix[:1] != _OF_GUID:
+            return super()._named(prefix)
+        guid = str(UUID(bytes=prefix[1:]))
+        return guid, lambda: self._registry.schema_of_guid(guid)
+
+
+def _last(headers: Headers, name: str) -> bytes | None:
+    """Of several headers with one name the last one counts."""
+    return next((value for header, value in reversed(headers) if header == name), None)
