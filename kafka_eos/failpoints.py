@@ -70,8 +70,10 @@ POINTS: tuple[str, ...] = (
     "commit.before",
     "commit.between",
     "commit.after",
-    # the commit of a table of a lake: it has looked at the log; the log has it, and its notes are there still
+    # the commit of a table of a lake: it has looked at the log; files are written again without the rows that an epoch
+    # replaces, and no commit names them yet; the log has it, and its notes are there still
     "lake.commit.before",
+    "lake.replaced",
     "lake.commit.after",
     # rows for a receiver: before the first one, after each request, when all are sent and no trace says so
     "http.before",

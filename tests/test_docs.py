@@ -31,6 +31,8 @@ import pytest
 import typer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from docs.examples import state_machine
 from kafka_eos import errors
@@ -411,7 +413,7 @@ def test_a_stream_is_a_table_of_another_job(tmp_path: Path, bootstrap: str, topi
 def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
     """The pipeline of the page as it is, but for the places where it reads and writes."""
     sales, where = topic(2), str(tmp_path)
-    shown, reading = blocks(ROOT / f"docs/{page}.md", "python")
+    shown, reading, _ = blocks(ROOT / f"docs/{page}.md", "python")
     (tmp_path / "sales.py").write_text(
         shown.replace('KafkaSource("sales"', f'KafkaSource("{sales}"').replace("/data", where)
     )
@@ -429,6 +431,32 @@ def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: s
     rows = names["table"].to_pylist()
     assert sorted((row["user"], row["amount"]) for row in rows) == [("ann", 3), ("ann", 4), ("bob", 2)]
     assert {row["at"].isoformat() for row in rows} == {"2026-01-31T12:00:00+00:00"}
+
+
+@pytest.mark.parametrize("page", ["delta", "iceberg"])
+def test_the_lake_table_with_a_key_shown_is_written(
+    page: str, tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    balances, where = topic(2), str(tmp_path)
+    *_, shown = blocks(ROOT / f"docs/{page}.md", "python")
+    (tmp_path / "balances.py").write_text(
+        shown.replace('KafkaSource("balances"', f'KafkaSource("{balances}"').replace("/data", where)
+    )
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for user, amount in [("ann", 3), ("bob", 2), ("ann", 4), ("bob", 0)]:
+        producer.produce(balances, json.dumps({"user": user, "amount": amount}), key=user)
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
+
+    ref = AppRef(tmp_path / "balances.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    if page == "delta":
+        rows = DeltaTable(f"{where}/balances").to_pyarrow_table().to_pylist()
+    else:
+        properties = {"type": "sql", "uri": f"sqlite:///{where}/catalog.db"}
+        rows = load_catalog("default", **properties).load_table("shop.balances").scan().to_arrow().to_pylist()
+    assert rows == [{"user": "ann", "amount": 4}]
 
 
 def test_the_avro_shown_is_read_and_written(

@@ -20,19 +20,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyarrow.types as kinds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.names import PARTITION_NAME
+from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import LocalStore, Store
-from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, Overtaken
+from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 
@@ -46,6 +49,9 @@ _PARTITIONED: Final[Sequence[Callable[[pa.DataType], bool]]] = (
     kinds.is_string, kinds.is_large_string, kinds.is_string_view, kinds.is_integer, kinds.is_boolean, kinds.is_date,
 )  # fmt: skip
 _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and dates"
+_UNQUOTED: Final = "!$&'()+,-./:;=@_~"
+"""What deltalake leaves as it is in the path of a file that it removes, besides letters and digits."""
+_LONGEST_BOUND: Final = 256
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
@@ -73,24 +79,37 @@ class DeltaLog:
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
         self._commit(seen, [], {f"kafka_eos/{life}/term": term}, {"term": term})
 
-    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
+    def change(
+        self,
+        seen: Seen,
+        life: LakeLife,
+        fence: int,
+        epoch: EpochId,
+        added: Sequence[DataFile],
+        removed: Sequence[LiveFile] = (),
+    ) -> None:
         now = int(time.time() * 1000)
-        actions = [
-            AddAction(file.name, file.size, file.partition, now, True, json.dumps({"numRecords": file.rows}))
-            for file in files
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.name, file.size, file.partition, now, True, self._statistics(file)) for file in added
         ]
+        actions += [RemoveAction(file.name, True, now) for file in removed]
         marks = {f"kafka_eos/{life}/term": fence, f"kafka_eos/{life}/epoch": _number(epoch)}
-        self._commit(seen, actions, marks, {"epoch": epoch.epoch.n, "term": epoch.term.n})
+        self._commit(seen, actions, marks, {"epoch": epoch.epoch.n, "term": epoch.term.n}, alone=bool(removed))
 
     def _commit(
-        self, seen: Seen, actions: Sequence[AddAction], marks: Mapping[str, int], told: Mapping[str, int]
+        self,
+        seen: Seen,
+        actions: Sequence[AddAction | RemoveAction],
+        marks: Mapping[str, int],
+        told: Mapping[str, int],
+        alone: bool = False,
     ) -> None:
+        """``alone``: any commit of others in between refuses it, and not only one that conflicts."""
         with self.mapped(Retryable, "commit to"):
-            table = self._newest
-            if table is None or (str(table.metadata().id), table.version()) != (seen.table, seen.version):
-                raise Overtaken  # another thread has looked since
+            table = self._as_seen(seen)
             properties = CommitProperties(
                 custom_metadata={"kafka_eos": dict(told)},
+                max_commit_retries=0 if alone else None,
                 app_transactions=[Transaction(app, version) for app, version in marks.items()],
             )
             try:
@@ -105,6 +124,40 @@ class DeltaLog:
             except CommitFailedError as error:
                 raise Overtaken from error
         self.settle()
+
+    def _as_seen(self, seen: Seen) -> DeltaTable:
+        table = self._newest
+        if table is None or (str(table.metadata().id), table.version()) != (seen.table, seen.version):
+            raise Overtaken  # another thread has looked since
+        return table
+
+    def _statistics(self, file: DataFile) -> str:
+        found: dict[str, Any] = {"numRecords": file.rows}
+        if file.bounded:
+            with self.mapped(Retryable, f"read {file.name} of"):
+                bounds = bounds_of(self._directory / file.name, file.bounded)
+            found["minValues"] = {name: least for name, (least, _) in bounds.items()}
+            found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
+        return json.dumps(found)
+
+    def live(self, seen: Seen) -> Sequence[LiveFile]:
+        with self.mapped(Retryable, "look into"):
+            table = self._as_seen(seen)
+            self._expect_replaceable(table)
+            return live_files(table)
+
+    def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        partition: Mapping[str, Any] = file.known
+        with self.mapped(Retryable, "read"), pq.ParquetFile(self._directory / file.name) as opened:
+            there = [name for name in columns.names if name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(columns=there):
+                arrays = {name: batch.column(name) for name in there}
+                arrays |= {
+                    name: pa.array([partition[name]] * len(batch), columns.field(name).type)
+                    for name in columns.names
+                    if name in partition
+                }
+                yield aligned(pa.record_batch(arrays), columns)
 
     def settle(self) -> None:
         """Entries and checkpoints of the log are made by a library that syncs none of them.
@@ -159,6 +212,14 @@ class DeltaLog:
             metadata, columns = table.metadata(), pa.schema(table.schema().to_arrow())
             return Fit(columns, metadata.partition_columns, str(metadata.id), _in_short(table))
 
+    def expect_replaceable(self) -> None:
+        with self.mapped(Retryable, "look into"):
+            self._expect_replaceable(self.opened())
+
+    def _expect_replaceable(self, table: DeltaTable) -> None:
+        if wrong := [*obstacles(table)]:
+            raise ConfigError(f"DeltaSink cannot replace rows of {self.text}: {'; '.join(wrong)}")
+
     def directory(self) -> Path:
         return self._directory
 
@@ -207,6 +268,59 @@ def problems(table: DeltaTable) -> Iterator[str]:
     for field in table.schema().fields:
         if asked := [name for name in _COMPUTED if name in field.metadata]:
             yield f"column {field.name} has {asked[0]}, which DeltaSink does not compute"
+
+
+def obstacles(table: DeltaTable) -> Iterator[str]:
+    """Why rows cannot be replaced by writing files again, with what to do about it."""
+    configuration = table.metadata().configuration
+    if configuration.get("delta.appendOnly", "false") == "true":
+        yield "it takes appends alone (delta.appendOnly): unset that, or leave key out"
+    if configuration.get("delta.enableChangeDataFeed", "false") == "true":
+        yield "it has a change data feed (delta.enableChangeDataFeed), which DeltaSink does not write: unset that"
+    if "deletionVectors" in (table.protocol().writer_features or ()):
+        yield "it may have deletion vectors, which DeltaSink does not read: write to a table without that feature"
+
+
+def live_files(table: DeltaTable) -> list[LiveFile]:
+    """ConfigError for one that could not be removed."""
+    found = []
+    by, columns = table.metadata().partition_columns, pa.schema(table.schema().to_arrow())
+    for each in pa.table(table.get_add_actions()).to_pylist():
+        path, partition = unquote(each["path"]), each.get("partition") or {}
+        if "://" in path or quote(path, safe=_UNQUOTED) != each["path"]:
+            raise ConfigError(
+                f"{each['path']} is a name that deltalake would not find again to remove it: let OPTIMIZE by deltalake "
+                "write this file again"
+            )
+        least, most = each.get("min") or {}, each.get("max") or {}
+        bounds = {
+            name: (least[name], most[name])
+            for name in least
+            if name not in by and _bounded(columns.field(name).type) and None not in (least[name], most.get(name))
+        }
+        bounds |= {name: (value, value) for name, value in partition.items() if value is not None}
+        found.append(LiveFile(path, bounds, partition))
+    return found
+
+
+def bounds_of(path: Path, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Of columns whose values JSON has as they are, the least and the greatest; of none that has long ones."""
+    footer = pq.read_metadata(path)
+    at = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
+    found = {}
+    for name in columns:
+        groups = [footer.row_group(n).column(at[name]).statistics for n in range(footer.num_row_groups)]
+        if not groups or not all(each is not None and each.has_min_max for each in groups):
+            continue
+        least, most = min(each.min for each in groups), max(each.max for each in groups)
+        if isinstance(most, int) or (isinstance(most, str) and len(most) <= _LONGEST_BOUND):
+            found[name] = (least, most)
+    return found
+
+
+def _bounded(tp: pa.DataType) -> bool:
+    """Whether the log's bounds of such a column are to be relied on: it cuts the ends of times."""
+    return bool(kinds.is_integer(tp) or kinds.is_string(tp) or kinds.is_large_string(tp))
 
 
 def _in_short(table: DeltaTable) -> str:

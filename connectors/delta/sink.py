@@ -6,12 +6,12 @@ Rule: deltalake is imported when a sink is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_eos.connectors.files.formats.fields import fields_of
-from kafka_eos.connectors.lake.sink import LakeSink
+from kafka_eos.connectors.lake.sink import LakeSink, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Json
@@ -20,12 +20,14 @@ T = TypeVar("T")
 
 
 class DeltaSink(LakeSink[T]):
-    """Appends a stream of ``T`` to a Delta table, each value exactly once; all of an epoch is one commit.
+    """Writes a stream of ``T`` into a Delta table, each value exactly once; all of an epoch is one commit.
 
     ``table``   its directory
     ``value``   the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns. Without
                 it rows are dicts of the table's columns
     ``create``  make the table at the start if it is not there, with the columns of ``value``
+    ``key``     columns that tell a row: a value replaces the row of its key. Without it every value is a new row
+    ``delete``  values for which it is true delete the row of their key
 
     ``partition_by``  columns by which the table is partitioned that ``create`` makes; one that is there says it itself
     """
@@ -37,16 +39,20 @@ class DeltaSink(LakeSink[T]):
         value: type[T] | None = None,
         create: bool = False,
         partition_by: Sequence[str] = (),
+        key: str | Sequence[str] = (),
+        delete: Callable[[T], bool] | None = None,
     ) -> None:
         expect_extra("delta", "DeltaSink")
         from kafka_eos.connectors.delta.log import DeltaLog
 
         directory = _directory(table)
         by = _columns(partition_by, value, create)
-        super().__init__(DeltaLog(directory), f"delta:{directory}", value, create, by)
+        super().__init__(DeltaLog(directory), f"delta:{directory}", value, create, by, key, delete)
 
     def price(self) -> Sequence[str]:
         """See ``interfaces.Priced``."""
+        if self._key:
+            return replacing("version")
         return (
             "a version of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
             "compact them with OPTIMIZE",
@@ -57,7 +63,8 @@ class DeltaSink(LakeSink[T]):
         return {
             "connector": "delta",
             "table": self._table.text,
-            "mode": "append",
+            "mode": self._mode(),
+            "key": [*self._key],
             "commit": "one commit of the table an epoch, with the epoch as its application transaction",
         }
 

@@ -5,11 +5,11 @@ Rule: pyiceberg is imported when a sink is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from kafka_eos.connectors.lake.sink import LakeSink
+from kafka_eos.connectors.lake.sink import LakeSink, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Json
@@ -20,7 +20,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class IcebergSink(LakeSink[T]):
-    """Appends a stream of ``T`` to an Iceberg table, each value exactly once; all of an epoch is one snapshot.
+    """Writes a stream of ``T`` into an Iceberg table, each value exactly once; all of an epoch is one snapshot.
 
     ``table``       its name in the catalog, with its namespace: ``"shop.sales"``
     ``catalog``     the name of the catalog, as pyiceberg's configuration has it
@@ -29,6 +29,8 @@ class IcebergSink(LakeSink[T]):
     ``value``       the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns.
                     Without it rows are dicts of the table's columns
     ``create``      make the table at the start if it is not there, with the columns of ``value``
+    ``key``         columns that tell a row: a value replaces the row of its key. Without it every value is a new row
+    ``delete``      values for which it is true delete the row of their key
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class IcebergSink(LakeSink[T]):
         properties: Mapping[str, str] = _NOTHING,
         value: type[T] | None = None,
         create: bool = False,
+        key: str | Sequence[str] = (),
+        delete: Callable[[T], bool] | None = None,
     ) -> None:
         expect_extra("iceberg", "IcebergSink")
         _expect_name(table)
@@ -50,10 +54,12 @@ class IcebergSink(LakeSink[T]):
         from kafka_eos.connectors.iceberg.table import IcebergTable
 
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
-        super().__init__(IcebergTable(catalog, table, properties), scope, value, create)
+        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, key=key, delete=delete)
 
     def price(self) -> Sequence[str]:
         """See ``interfaces.Priced``."""
+        if self._key:
+            return replacing("snapshot")
         return (
             "a snapshot of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
             "rewrite data files and expire snapshots",
@@ -64,7 +70,8 @@ class IcebergSink(LakeSink[T]):
         return {
             "connector": "iceberg",
             "table": self._table.text,
-            "mode": "append",
+            "mode": self._mode(),
+            "key": [*self._key],
             "commit": "one snapshot of the table an epoch, with the epoch in the table's properties",
         }
 

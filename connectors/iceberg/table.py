@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -40,7 +41,9 @@ from pyiceberg.exceptions import (
     ValidationError,
     ValidationException,
 )
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import (
+    ArrowScan,
     UnsupportedPyArrowTypeException,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -52,12 +55,15 @@ from pyiceberg.manifest import DataFile as Described
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, IntegerType, LongType, StringType
+from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_eos.connectors.iceberg.durable import DurableFileIO, local_path
+from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import LocalStore, Store
-from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, Overtaken
+from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 
@@ -73,6 +79,8 @@ _WRONG: Final = (
 )  # fmt: skip
 _ANSWER_SECONDS: Final = 60
 """After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
+_MOST_MANIFESTS: Final = 50
+_BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
 _NONE: Final = 0
 """The snapshot of a table that has none."""
 
@@ -107,26 +115,70 @@ class IcebergTable:
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
         self._commit(seen, [], {f"{_PREFIX}.{life}.term": str(term)}, {"job": str(life), "term": str(term)})
 
-    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
+    def change(
+        self,
+        seen: Seen,
+        life: LakeLife,
+        fence: int,
+        epoch: EpochId,
+        added: Sequence[DataFile],
+        removed: Sequence[LiveFile] = (),
+    ) -> None:
         marks = {f"{_PREFIX}.{life}.term": str(fence), f"{_PREFIX}.{life}.epoch": _number(epoch)}
         told = {"job": str(life), "epoch": str(epoch.epoch.n), "term": str(epoch.term.n)}
-        self._commit(seen, files, marks, told)
+        self._commit(seen, added, marks, told, removed)
 
-    def _commit(self, seen: Seen, files: Sequence[DataFile], marks: Mapping[str, str], told: Mapping[str, str]) -> None:
+    def _commit(
+        self,
+        seen: Seen,
+        added: Sequence[DataFile],
+        marks: Mapping[str, str],
+        told: Mapping[str, str],
+        removed: Sequence[LiveFile] = (),
+    ) -> None:
         with self.mapped(Retryable, "commit to"):
-            table = self._newest
-            if table is None or (str(table.metadata.table_uuid), _snapshot(table)) != (seen.table, seen.version):
-                raise Overtaken  # another thread has looked since
+            table = self._as_seen(seen)
             transaction = _in_one_try(table).transaction()
             transaction.set_properties(dict(marks))
             summary = {f"{_PREFIX}.{name}": value for name, value in told.items()}
-            with transaction.update_snapshot(snapshot_properties=summary).merge_append() as snapshot:
-                for file in files:
+            change = transaction.update_snapshot(snapshot_properties=summary)
+            with change.overwrite() if removed else change.merge_append() as snapshot:
+                for file in added:
                     snapshot.append_data_file(described(table, file))
+                for gone in removed:
+                    snapshot.delete_data_file(gone.known.file)
+            if removed and _manifests(table) >= _MOST_MANIFESTS:
+                # An overwrite merges none, and hands on those that only tell of files that are gone.
+                transaction.update_snapshot(snapshot_properties=summary).merge_append().commit()
             try:
                 transaction.commit_transaction()
             except CommitFailedException as error:
                 raise Overtaken from error
+
+    def _as_seen(self, seen: Seen) -> Table:
+        table = self._newest
+        if table is None or (str(table.metadata.table_uuid), _snapshot(table)) != (seen.table, seen.version):
+            raise Overtaken  # another thread has looked since
+        return table
+
+    def live(self, seen: Seen) -> Sequence[LiveFile]:
+        with self.mapped(Retryable, "look into"):
+            table = self._as_seen(seen)
+            try:
+                tasks = [*table.scan().plan_files()]
+            except ValueError as error:  # of deletes that the library does not read
+                raise ConfigError(f"IcebergSink cannot replace rows of {self.text}: {_in_a_line(error)}") from error
+            return [LiveFile(task.file.file_path, bounds_of(table, task.file), task) for task in tasks]
+
+    def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with self.mapped(Retryable, "read"):
+            table = self._newest or self.opened()
+            scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns.names), AlwaysTrue())
+            for batch in scan.to_record_batches([file.known]):
+                yield aligned(batch, columns)
+
+    def expect_replaceable(self) -> None:
+        """Every table whose deletes the library reads; ``live`` sees those."""
 
     def settle(self) -> None:
         """What the catalog shows is durable: files are synced before it hears of them."""
@@ -235,6 +287,26 @@ def described(table: Table, file: DataFile) -> Described:
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def bounds_of(table: Table, file: Described) -> dict[str, tuple[Any, Any]]:
+    """By column, of integers, texts and dates, the least and the greatest value."""
+    found = {}
+    for column in table.schema().fields:
+        least, most = ((of or {}).get(column.field_id) for of in (file.lower_bounds, file.upper_bounds))
+        if isinstance(column.field_type, _BOUNDED) and least is not None and most is not None:
+            found[column.name] = tuple(_value(column.field_type, each) for each in (least, most))
+    return found
+
+
+def _value(tp: Any, bound: bytes) -> Any:
+    value = from_bytes(tp, bound)
+    return days_to_date(int(value)) if isinstance(tp, DateType) else value
+
+
+def _manifests(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else len(snapshot.manifests(table.io))
 
 
 def problems(table: Table) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.names import Part
 from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.names import Promise
-from kafka_eos.connectors.lake.rows import changed
+from kafka_eos.connectors.lake.replacing import misfit, replacement
 from kafka_eos.connectors.lake.standings import OVER, Seen, judged
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, LakeLife, LakeTable, Overtaken
@@ -63,19 +63,21 @@ class LakeCommitter:
         promises = [Promise.read(each.payload) for each in committables]
         for promise in promises:
             if permit.epoch < promise.part.epoch:  # an older one was given up; its output is part of this epoch
-                raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.data}")
+                raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.file}")
         (life,) = {_life(promise.part) for promise in promises}
         files = [
-            DataFile(promise.data, promise.size, each.records, promise.partition)
+            DataFile(promise.file, promise.size, each.records, promise.partition)
             for promise, each in zip(promises, committables, strict=True)
+            if not promise.key
         ]
-        outcome = self._tried(lambda: self._appended(permit.epoch, life, promises, files))
-        for promise in promises:
-            with mapped(Retryable, f"remove what epoch {permit.epoch} has staged for {self._table.text}"):
-                self._store.delete(names.note(promise.part))
+        outcome = self._tried(lambda: self._changed(permit.epoch, life, promises, files))
+        self._forget([promise.part for promise in promises])
+        if any(promise.key for promise in promises):
+            # No other attempt of this epoch can be committed any more, by whomever.
+            self._end(lambda part: names.is_made_by_commit(part) and _life(part) == life and part.epoch == permit.epoch)
         return [outcome] * len(promises)
 
-    def _appended(
+    def _changed(
         self, epoch: EpochId, life: LakeLife, promises: Sequence[Promise], files: Sequence[DataFile]
     ) -> Outcome:
         seen = self._table.look(life)
@@ -94,13 +96,43 @@ class LakeCommitter:
                 self._expect_fit(promise)
         hit("lake.commit.before")
         fence = max(self._term or epoch.term.n, seen.fence or 0)
-        self._table.append(seen, life, fence, epoch, files)
-        hit("lake.commit.after")
+        if keyed := [promise for promise in promises if promise.key]:
+            self._replace(seen, life, fence, epoch, files, keyed)
+        else:
+            self._table.change(seen, life, fence, epoch, files)
+            hit("lake.commit.after")
         return Outcome.COMMITTED
 
+    def _replace(
+        self,
+        seen: Seen,
+        life: LakeLife,
+        fence: int,
+        epoch: EpochId,
+        files: Sequence[DataFile],
+        keyed: Sequence[Promise],
+    ) -> None:
+        """If it is known that nothing was committed, what was written for it goes."""
+        part = names.made_by_commit(life.job, life.identity, epoch)
+        try:
+            made = replacement(self._table, seen, keyed, part)
+            hit("lake.replaced")
+            self._table.change(seen, life, fence, epoch, [*files, *made.added], made.removed)
+        except Overtaken:
+            self._end(lambda of: of.operator == part(0).operator)
+            raise
+        hit("lake.commit.after")
+        self._forget(made.parts)
+
+    def _forget(self, parts: Sequence[Part]) -> None:
+        """They are staged no more: a commit has them, or has read them."""
+        with mapped(Retryable, f"remove what is staged for {self._table.text}"):
+            for part in parts:
+                self._store.delete(names.note(part))
+
     def _expect_fit(self, promise: Promise) -> None:
-        with mapped(Retryable, f"read {promise.data} in {self._table.text}"):
-            why = changed(self._table.fit(), self._store.columns(promise.data), promise.partition)
+        with mapped(Retryable, f"read {promise.file} in {self._table.text}"):
+            why = misfit(self._table.fit(), self._store.columns(promise.file), promise)
         if why is not None:
             raise ConfigError(
                 f"{self._table.text} was altered, and what is decided does not fit any more: {why}. It stays staged: "
@@ -206,14 +238,14 @@ class LakeCommitter:
         return self._table.store()
 
     def _judged(self, promise: Promise, seen: Seen) -> Probe:
-        with mapped(Retryable, f"look for {promise.data} in {self._table.text}"):
-            as_promised = self._store.size(promise.data) == promise.size
+        with mapped(Retryable, f"look for {promise.file} in {self._table.text}"):
+            as_promised = self._store.size(promise.file) == promise.size
         part = promise.part
         standing = judged(part.epoch, part.identity is not None, promise.table == seen.table, seen, as_promised)
         return Probe(standing, self._detail(promise, seen, standing))
 
     def _detail(self, promise: Promise, seen: Seen, standing: Standing) -> str:
-        name, table = promise.data, self._table.text
+        name, table = promise.file, self._table.text
         match standing:
             case Standing.PREPARED:
                 return f"{name} is staged for {table}"

@@ -7,12 +7,18 @@
 ``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. A data file has its
 name from the beginning, which nothing else ever gets: no other attempt, term or life. Its note comes before it and goes
 after its commit, or after it. So whoever looks for what is staged reads the notes, however many files a table has.
+
+Rows that replace those of their key are staged in the note itself: no commit ever names such a file. The commit writes
+data files of what they and the table come to, whose ``<operator>`` is ``_`` and 32 random hex digits: every attempt of
+a commit has names of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
@@ -21,12 +27,14 @@ from kafka_eos.connectors.files.names import mark as mark_of
 from kafka_eos.connectors.files.names import marked as whose_mark
 from kafka_eos.connectors.files.s3.names import name_of
 from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import JobIdentity
+from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import Json
 
 VERSION: Final = 1
 WITH_PARTITION: Final = 2
 """Of a committable whose file belongs to a partition, which older releases refuse."""
+WITH_KEY: Final = 3
+"""Of a committable whose rows replace those of their key, which older releases refuse too."""
 CONTROL: Final = "_kafka_eos"
 """The directory of notes and marks. Readers and VACUUM pass over what begins with an underscore."""
 
@@ -39,6 +47,20 @@ def data(part: Part) -> str:
 def note(part: Part) -> str:
     """The name of a data file's note."""
     return f"{CONTROL}/{part.staged}"
+
+
+def made_by_commit(job: str, identity: JobIdentity | None, epoch: EpochId) -> Callable[[int], Part]:
+    """Data files of one attempt of a commit, by number."""
+    return partial(_attempt, job, identity, epoch, f"_{uuid.uuid4().hex}")
+
+
+def _attempt(job: str, identity: JobIdentity | None, epoch: EpochId, attempt: str, number: int) -> Part:
+    return Part(job, identity, epoch, 0, attempt, number)
+
+
+def is_made_by_commit(part: Part) -> bool:
+    """No operator's name begins like that."""
+    return part.operator.startswith("_")
 
 
 def noted(name: str) -> Part | None:
@@ -71,6 +93,7 @@ class Promise:
     ``table``   the identity of the table that the file was written for: another one in its place is not that table
     ``schema``  what the table's columns were then, and what else a file has to fit, in short
     ``place``   the partition that its rows belong to, as Hive spells it; empty in a table without
+    ``key``     the columns that tell which rows of the table its own replace; empty if they are added
     """
 
     part: Part
@@ -78,10 +101,12 @@ class Promise:
     table: str
     schema: str
     place: str = ""
+    key: tuple[str, ...] = ()
 
     @property
-    def data(self) -> str:
-        return data(self.part)
+    def file(self) -> str:
+        """Where its rows are staged."""
+        return note(self.part) if self.key else data(self.part)
 
     @property
     def partition(self) -> dict[str, str | None]:
@@ -90,6 +115,8 @@ class Promise:
     def payload(self) -> dict[str, Json]:
         what: dict[str, Json] = {"version": VERSION, "staged": self.part.staged, "size": self.size}
         what |= {"table": self.table, "schema": self.schema}
+        if self.key:
+            return {**what, "version": WITH_KEY, "key": [*self.key]}
         return {**what, "version": WITH_PARTITION, "partition": self.place} if self.place else what
 
     @staticmethod
@@ -114,4 +141,14 @@ class Promise:
             } if len(payload) == 6 and type(size) is int and (part := noted(staged)) is not None:
                 if place and all(map(PARTITION.fullmatch, place.split("/"))):
                     return Promise(part, size, table, schema, place)
+            case {
+                "version": 3,
+                "staged": str(staged),
+                "size": int(size),
+                "table": str(table),
+                "schema": str(schema),
+                "key": [*key],
+            } if len(payload) == 6 and type(size) is int and (part := noted(staged)) is not None:
+                if key and all(isinstance(name, str) for name in key):
+                    return Promise(part, size, table, schema, key=tuple(map(str, key)))
         raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")

@@ -17,7 +17,7 @@ from kafka_eos.connectors.files.names import DEFAULT_PARTITION
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.errors import ConfigError
 
-_ROW_GROUP: Final = 131_072
+ROW_GROUP: Final = 131_072
 _ID: Final = b"PARQUET:field_id"
 _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("a bool", kinds.is_boolean),
@@ -43,13 +43,13 @@ def layout_of(fit: Fit, value: Any, table: str) -> ArrowLayout:
     """
     schema = fit.columns
     if value is None:
-        return ArrowLayout(None, schema, False, "snappy", _ROW_GROUP, fit.by)
+        return ArrowLayout(None, schema, False, "snappy", ROW_GROUP, fit.by)
     if wrong := [*_misfits(schema, value)]:
         raise ConfigError(f"rows of {value.__name__} do not fit into {table}: {'; '.join(wrong)}")
     kept = pa.schema([schema.field(name) for name in fields_of(value, "")])
     if missing := [name for name in fit.by if name not in kept.names]:
         raise ConfigError(f"{table} is partitioned by {', '.join(missing)}, and {value.__name__} has no such field")
-    return ArrowLayout(value, kept, False, "snappy", _ROW_GROUP, fit.by)
+    return ArrowLayout(value, kept, False, "snappy", ROW_GROUP, fit.by)
 
 
 def partition_of(by: Sequence[str], value: Any) -> Callable[[Any], Mapping[str, object]]:
@@ -86,6 +86,16 @@ def changed(fit: Fit, then: pa.Schema, partition: Collection[str]) -> str | None
             return f"its column {at} is {has.type} now, and was {field.type}"
     unset = [at for known, (at, field) in there.items() if not field.nullable and known not in given]
     return f"its new column {', '.join(unset)} may not be null" if unset else None
+
+
+def counterpart(field: pa.Field, columns: pa.Schema) -> pa.Field | None:
+    """The same column among others: of the same id where both have one, as Iceberg gives them, else the same name."""
+    of = (field.metadata or {}).get(_ID)
+    for each in columns:
+        other = (each.metadata or {}).get(_ID)
+        if (of == other) if of and other else (field.name == each.name):
+            return each
+    return None
 
 
 def _all(fields: Iterable[pa.Field], inside: str = "") -> Iterator[tuple[bytes | str, str, pa.Field]]:

@@ -29,8 +29,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+    from kafka_eos.connectors.lake.keyed import KeyedLayout
 
 T = TypeVar("T")
+
+
+def replacing(version: str) -> tuple[str, ...]:
+    """The price of a key."""
+    return (
+        f"a {version} of the table for each epoch: each commit reads the keys of the data files that may have one of "
+        "the epoch's, and writes those that do again, whole; of keys all over a large table that is the table",
+        "the commit holds the keys of its epoch in memory",
+        "a commit of another writer makes one of the job read and write again",
+    )
 
 
 class SinkTable(LakeTable, Protocol):
@@ -55,9 +66,21 @@ class LakeSink(Generic[T]):
     """A sink for one table of a lake; each format has its own, which says where the table is."""
 
     def __init__(
-        self, table: SinkTable, scope: str, value: type[T] | None, create: bool, by: Sequence[str] = ()
+        self,
+        table: SinkTable,
+        scope: str,
+        value: type[T] | None,
+        create: bool,
+        by: Sequence[str] = (),
+        key: str | Sequence[str] = (),
+        delete: Callable[[T], bool] | None = None,
     ) -> None:
         self._table, self._scope, self._value, self._create, self._by = table, scope, value, create, by
+        self._key, self._delete = (key,) if isinstance(key, str) else tuple(key), delete
+        if delete is not None and not self._key:
+            raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
+        if len(set(self._key)) < len(self._key):
+            raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; say each column once")
         if create and value is None:
             raise ConfigError("create=True needs value=Model: its fields are the columns of the table that is made")
 
@@ -76,6 +99,8 @@ class LakeSink(Generic[T]):
 
             self._table.create(arrow_schema(self._value), self._by)
         self._found()
+        if self._key:
+            self._table.expect_replaceable()
         if disk.filesystem(self._table.directory()).split(".")[0] not in NETWORK:
             return []
         return [f"{self._table.text} is on a network: exactly-once depends on its server keeping what fsync promised."]
@@ -85,8 +110,8 @@ class LakeSink(Generic[T]):
 
         with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
             layout, fit = self._found()
-            staging = LakeStaging(self._table.store(), self._table.text, fit)
-        by = self._partitions(fit)
+            staging = LakeStaging(self._table.store(), self._table.text, fit, self._key)
+        by = None if self._key else self._partitions(fit)
         return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, by, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
@@ -105,26 +130,33 @@ class LakeSink(Generic[T]):
         return codec_for(Any)
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
-        """For the audit: the table, and that it holds every row."""
-        return self._table.text, False
+        """For the audit: the table, and whether it holds one row a key."""
+        return self._table.text, bool(self._key)
 
     def audit_unfit(self) -> str | None:
         """For the audit: why rows cannot be compared; None, for they can."""
         return None
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """For the audit: of each row of the newest version what it says, as ``audit_rows`` tells it."""
+        """For the audit: key and value of each row of the newest version, as ``audit_rows`` tells them."""
+        import pyarrow as pa
+
+        from kafka_eos.connectors.lake.keyed import told
+
         layout, _ = self._as_found
-        for batch in self._table.batches(layout.schema.names):
-            for said in layout.told_of(batch):
-                yield None, said
+        for batch in self._table.batches(layout.schema.names):  # types may differ in how they lie in memory
+            for key, said in told(layout, pa.Table.from_batches([batch]).cast(layout.schema)):
+                assert said is not None  # only staged rows delete a key
+                yield key, said
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
         """For the audit: the rows that the writer stages, and what the table says of each."""
+        from kafka_eos.connectors.lake.keyed import told
+
         layout, fit = self._as_found
-        by = self._partitions(fit)
+        by = None if self._key else self._partitions(fit)
 
         def of(rows: Batch[Any]) -> pa.Table:
             if by is not None:
@@ -132,18 +164,28 @@ class LakeSink(Generic[T]):
             return layout.block(rows.values, None)
 
         kept, block = encoded(of, batch, operator, reject)
-        return kept, [(None, said, (), -1) for said in layout.told(block)]
+        return kept, [(key, said, (), -1) for key, said in told(layout, block)]
 
     @cached_property
-    def _as_found(self) -> tuple[ArrowLayout, Fit]:
+    def _as_found(self) -> tuple[ArrowLayout | KeyedLayout, Fit]:
         return self._found()
 
-    def _found(self) -> tuple[ArrowLayout, Fit]:
+    def _found(self) -> tuple[ArrowLayout | KeyedLayout, Fit]:
         """How rows lie in the table as it is now, and what files have to fit. May raise ConfigError."""
+        from kafka_eos.connectors.lake.keyed import KeyedLayout, expect_key
         from kafka_eos.connectors.lake.rows import layout_of
 
         fit = self._table.fit()
-        return layout_of(fit, self._value, self._table.text), fit
+        layout = layout_of(fit, self._value, self._table.text)
+        if not self._key:
+            return layout, fit
+        expect_key(self._key, layout.schema, self._table.text)
+        return KeyedLayout(layout, fit, self._value, self._key, self._delete), fit
+
+    def _mode(self) -> str:
+        if not self._key:
+            return "append"
+        return "upsert" if self._delete is None else "upsert and delete"
 
     def _partitions(self, fit: Fit) -> Callable[[Any], Mapping[str, object]] | None:
         """Of a value, the partition that it belongs to; None if there are none."""

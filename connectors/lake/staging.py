@@ -1,4 +1,4 @@
-"""How a writer stages data files: a note first, then the file, which no commit names.
+"""How a writer stages data files: a note first, then the file, which no commit names. Rows with a key are in the note.
 
 Rule: who prepares looks for the note once the file is durable, and who aborts takes the file before its note. So
 either the abort finds the file, or the writer finds that its time is over.
@@ -39,12 +39,14 @@ class StagedPart:
 
 
 class LakeStaging:
-    """Data files of one table, for a ``FileWriter``."""
+    """Files of one table, for a ``FileWriter``. ``key``: of rows that replace others."""
 
-    def __init__(self, store: Store, where: str, fit: Fit) -> None:
-        self._store, self.where, self._fit = store, where, fit
+    def __init__(self, store: Store, where: str, fit: Fit, key: tuple[str, ...] = ()) -> None:
+        self._store, self.where, self._fit, self._key = store, where, fit, key
 
     def open(self, part: Part, place: str, extension: str, announced: bool) -> StagedPart:
+        if self._key:
+            return StagedPart(part, place, self._store.begin(names.note(part)))
         self._store.create(names.note(part))
         return StagedPart(part, place, self._store.begin(names.data(part)))
 
@@ -57,4 +59,4 @@ class LakeStaging:
                     f"{names.note(file.part)} in {self.where} is gone: a newer term of job {file.part.job!r} removed it"
                 )
         table, schema = self._fit.table, self._fit.schema
-        return [Promise(file.part, file.size, table, schema, file.place).payload() for file in files]
+        return [Promise(file.part, file.size, table, schema, file.place, self._key).payload() for file in files]

@@ -6,7 +6,7 @@ Rule: every step that others rely on is durable when it returns. What a name mea
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -35,7 +35,10 @@ class Store(Protocol):
         """None if there is none."""
 
     def columns(self, name: str) -> pa.Schema:
-        """Of a data file."""
+        """Of a file with rows."""
+
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Of a file with rows, some columns, in the order of the rows."""
 
     def notes(self) -> Mapping[str, float]:
         """What is in ``CONTROL``, without its directory, and when each came there, in seconds since 1970."""
@@ -48,7 +51,9 @@ class LocalStore:
         self._root = root
 
     def begin(self, name: str) -> StagedFile:
-        return _LocalFile(self._root / name)
+        path = self._root / name
+        disk.create_directory(path.parent)
+        return _LocalFile(path)
 
     def create(self, name: str) -> None:
         path = self._root / name
@@ -72,6 +77,10 @@ class LocalStore:
 
     def columns(self, name: str) -> pa.Schema:
         return pq.read_schema(self._root / name)
+
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(self._root / name) as file:
+            yield from file.iter_batches(columns=[*columns])
 
     def notes(self) -> Mapping[str, float]:
         directory = self._root / CONTROL

@@ -6,9 +6,9 @@ one that is late, because its process was frozen or its packets were, changes no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -34,12 +34,27 @@ class DataFile:
 
     ``name``       below the store's root
     ``partition``  what all its rows have in the columns by which the table is partitioned, as text; None is null
+    ``bounded``    columns of which the log may tell the least and the greatest value, besides those that it always does
     """
 
     name: str
     size: int
     rows: int
     partition: Mapping[str, str | None] = field(default_factory=dict)
+    bounded: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file that the table has now, whoever wrote it.
+
+    ``bounds``  by column, the least and the greatest value, where the log tells them and they are to be relied on
+    ``known``   what the format needs to read and to remove it
+    """
+
+    name: str
+    bounds: Mapping[str, tuple[Any, Any]]
+    known: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +93,31 @@ class LakeTable(Protocol):
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
         """An empty commit on ``seen.version``: terms before ``term`` can commit nothing any more. Raises Overtaken."""
 
-    def append(self, seen: Seen, life: LakeLife, fence: int, epoch: EpochId, files: Sequence[DataFile]) -> None:
-        """One commit on ``seen.version`` that names all ``files`` and carries ``epoch``; durable. Raises Overtaken."""
+    def change(
+        self,
+        seen: Seen,
+        life: LakeLife,
+        fence: int,
+        epoch: EpochId,
+        added: Sequence[DataFile],
+        removed: Sequence[LiveFile] = (),
+    ) -> None:
+        """One commit on ``seen.version`` that adds and removes all these files, and carries ``epoch``; durable.
+
+        Raises Overtaken. If it removes files, also if anybody at all has committed since.
+        """
+
+    def live(self, seen: Seen) -> Sequence[LiveFile]:
+        """The data files of ``seen.version``. Raises Overtaken, or ConfigError if rows of one cannot be replaced."""
+
+    def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Of a live file these columns of the table, always in the same order of rows."""
 
     def fit(self) -> Fit:
         """As the table is now. Raises ConfigError if a data file cannot just be added to it."""
+
+    def expect_replaceable(self) -> None:
+        """ConfigError if rows of the table cannot be replaced."""
 
     def settle(self) -> None:
         """Make durable what is visible: who committed it may have died before it was."""

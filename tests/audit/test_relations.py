@@ -70,6 +70,9 @@ totals.sink(DeltaSink(Path(__file__).parent / "delta", value=Total, create=True,
 home = Path(__file__).parent
 catalog = {{"type": "sql", "uri": f"sqlite:///{{home}}/catalog.db", "warehouse": f"file://{{home}}"}}
 totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="iceberg")
+keyed = {{"value": Total, "create": True, "key": "user", "delete": lambda t: t.total % 5 == 0}}
+totals.sink(DeltaSink(home / "keyed", **keyed), name="delta-newest")
+totals.sink(IcebergSink("shop.newest", properties=catalog, **keyed), name="iceberg-newest")
 """
 ORDERS = 60
 
@@ -113,6 +116,20 @@ def corrupt_tables(job: Job) -> None:
     iceberg = catalog.load_table("shop.totals")
     iceberg.delete(And(EqualTo("user", first["user"]), EqualTo("total", first["total"])))
     iceberg.append(pa.Table.from_pylist(more, iceberg.schema().as_arrow()))
+    corrupt_keyed_tables(job)
+
+
+def corrupt_keyed_tables(job: Job) -> None:
+    """In each, one row says something else, one is taken away, and one is nobody's."""
+    home = job.app.parent
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}")
+    delta, iceberg = DeltaTable(home / "keyed"), catalog.load_table("shop.newest")
+    rows = sorted(delta.to_pyarrow_table().to_pylist(), key=lambda row: row["user"])
+    assert rows == sorted(iceberg.scan().to_arrow().to_pylist(), key=lambda row: row["user"])
+    wrong, _, *others = rows
+    rows = [wrong | {"total": wrong["total"] + 1}, *others, {"user": "stranger", "total": 1, "share": 0.5}]
+    write_deltalake(delta, pa.Table.from_pylist(rows, pa.schema(delta.schema().to_arrow())), mode="overwrite")
+    iceberg.overwrite(pa.Table.from_pylist(rows, iceberg.schema().as_arrow()))
 
 
 def found(verdict: Verdict) -> dict[Any, Any]:
@@ -126,6 +143,7 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
     assert "not audited" not in verdict.headline
     assert "sink files not compared: its outputs carry no provenance; FileSink(…, envelope=True)" in verdict.headline
     assert "all but the newest value of each key of sink totals not compared" in verdict.headline
+    assert "all but the newest value of each key of sink iceberg-newest not compared" in verdict.headline
 
     execute(
         job,
@@ -150,9 +168,10 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
 
     wrong = found(job.audit(spark))
 
-    assert {"totals": 1, "newest": 1}.items() <= wrong[Check.WRONG_TOTAL].items()
-    assert wrong[Check.LOST] == {"newest": 1, "lines": 1, "objects": gone, "files": cut_rows, "delta": 1, "iceberg": 1}
-    assert wrong[Check.UNEXPECTED] == {"newest": 1, "delta": 1, "iceberg": 1}
+    keyed = {"newest": 1, "delta-newest": 1, "iceberg-newest": 1}
+    assert {"totals": 1, **keyed}.items() <= wrong[Check.WRONG_TOTAL].items()
+    assert wrong[Check.LOST] == {"lines": 1, "objects": gone, "files": cut_rows, "delta": 1, "iceberg": 1, **keyed}
+    assert wrong[Check.UNEXPECTED] == {"delta": 1, "iceberg": 1, **keyed}
     assert wrong[Check.DUPLICATE] == {"lines": 1, "delta": 1, "iceberg": 1}
     assert wrong[Check.TORN] == {"objects": 1, "files": 1}
 

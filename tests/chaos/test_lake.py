@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ from urllib.parse import urlsplit
 
 import boto3
 import psycopg
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
@@ -32,12 +32,17 @@ from tests.contract import s3_server
 from tests.marks import campaign
 
 Rows = list[tuple[str, int, int]]
-COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3, 4, 5))
-"""An epoch has six commits: a transaction, a staging table, a file of each partition, a version of each lake table."""
-OF_A_TABLE = ("lake.commit.before=kill", "lake.commit.after=kill")
+COMMITS = tuple(f"commit.between=kill@{n}" for n in (1, 2, 3, 4, 5, 6, 7))
+"""An epoch has eight commits: a transaction, a staging table, a file of each partition, a version of each table."""
+OF_A_TABLE = (
+    "lake.commit.before=kill", "lake.commit.after=kill", "lake.replaced=kill", "lake.replaced=kill@2",
+    "lake.commit.after=kill@4",
+)  # fmt: skip
 
 RESTARTS_BEGIN_WITH = 300
-RESTARTS = tuple(f"{point}=kill" for point in (*AN_EPOCH * 4, *("commit.before", "recovery.probed") * 5))
+RESTARTS = tuple(
+    f"{point}=kill" for point in (*AN_EPOCH * 4, *("commit.before", "lake.replaced", "recovery.probed") * 5)
+)
 LEDGERS = {"lives", "made", "staged", "ledger"}
 """Tables that the sink keeps in its schema."""
 
@@ -96,22 +101,22 @@ def in_lake(job: Job) -> Rows:
     return sorted((row["account"], row["total"], row["id"]) for row in rows)
 
 
-def in_delta(job: Job) -> Rows:
-    where = f"{job.environment['TEST_TABLES']}/delta"
+def in_delta(job: Job, table: str = "delta") -> Rows:
+    where = f"{job.environment['TEST_TABLES']}/{table}"
     if not DeltaTable.is_deltatable(where):
         return []
     rows = DeltaTable(where).to_pyarrow_table().to_pylist()
     return sorted((row["account"], row["total"], row["id"]) for row in rows)
 
 
-def iceberg(job: Job) -> Table | None:
+def iceberg(job: Job, name: str = "shop.totals") -> Table | None:
     where = job.environment["TEST_TABLES"]
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{where}/catalog.db", warehouse=f"file://{where}")
-    return catalog.load_table("shop.totals") if catalog.table_exists("shop.totals") else None
+    return catalog.load_table(name) if catalog.table_exists(name) else None
 
 
-def in_iceberg(job: Job) -> Rows:
-    table = iceberg(job)
+def in_iceberg(job: Job, name: str = "shop.totals") -> Rows:
+    table = iceberg(job, name)
     rows = [] if table is None else table.scan().to_arrow().to_pylist()
     return sorted((row["account"], row["total"], row["id"]) for row in rows)
 
@@ -139,6 +144,8 @@ def check(job: Job) -> None:
     assert in_delta(job) == wanted
     assert in_iceberg(job) == wanted
     assert told(job) == wanted
+    newest = {row[0]: row for row in sorted(wanted, key=lambda row: row[2])}
+    assert in_delta(job, "newest") == in_iceberg(job, "shop.newest") == sorted(newest.values())
     assert doctor(job) == (0, "nothing is open\n")
     assert leftovers(job) == {}
 
@@ -164,12 +171,17 @@ def staged_files(job: Job) -> list[str]:
 
 
 def data_files(job: Job) -> list[str]:
-    """Files of the tables that no commit names, and notes of what is staged."""
-    where, table = Path(job.environment["TEST_TABLES"]), iceberg(job)
-    assert table is not None
-    of_delta = pa.table(DeltaTable(where / "delta").get_add_actions()).column("path").to_pylist()
-    of_iceberg = [path.removeprefix("file://") for path in table.inspect.files().column("file_path").to_pylist()]
-    named = {*(f"{where}/delta/{name}" for name in of_delta), *of_iceberg}
+    """Files of the tables that no commit has ever named, and notes of what is staged."""
+    where = Path(job.environment["TEST_TABLES"])
+    named: set[str] = set()
+    for name in ("delta", "newest"):
+        log = "".join(path.read_text() for path in (where / name / "_delta_log").glob("*.json"))
+        named |= {f"{where}/{name}/{path}" for path in re.findall(r'"path":"([^"]+)"', log)}
+    for name in ("shop.totals", "shop.newest"):
+        table = iceberg(job, name)
+        assert table is not None
+        files = table.inspect.all_files().column("file_path").to_pylist()
+        named |= {path.removeprefix("file://") for path in files}
     there = {str(path) for path in where.rglob("part-*.parquet")}
     assert named <= there, "a table names a file that is not there"
     return [*sorted(there - named), *(path.name for path in where.rglob(f"{CONTROL}/.staged*"))]

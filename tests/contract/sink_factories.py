@@ -56,12 +56,12 @@ def postgres_sink(
     return PostgresSink(conninfo, "rows", columns=("id", "text"), key=key, strategy=strategy)
 
 
-def delta_sink(table: str) -> DeltaSink[dict[str, Any]]:
-    return DeltaSink(table)
+def delta_sink(table: str, key: Sequence[str] = ()) -> DeltaSink[dict[str, Any]]:
+    return DeltaSink(table, key=key)
 
 
-def iceberg_sink(properties: dict[str, str]) -> IcebergSink[dict[str, Any]]:
-    return IcebergSink("shop.rows", catalog="test", properties=properties)
+def iceberg_sink(properties: dict[str, str], key: Sequence[str] = ()) -> IcebergSink[dict[str, Any]]:
+    return IcebergSink("shop.rows", catalog="test", properties=properties, key=key)
 
 
 def http_sink(url: str, outbox: str, batch: int = 1) -> HttpSink[dict[str, Any]]:

@@ -179,7 +179,7 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     new.hold(life.context(2))
 
     with pytest.raises(Overtaken):
-        table.append(seen, orders, 1, at(1, 1), [DataFile(promise.data, promise.size, 2)])
+        table.change(seen, orders, 1, at(1, 1), [DataFile(promise.file, promise.size, 2)])
     new.abort_orphans(life.context(2))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
@@ -310,7 +310,7 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     assert len(new.succeed(heir.context(1), life.identity)) == 1
 
     with pytest.raises(Overtaken):
-        old._table.append(seen, orders, 1, at(1, 1), [])
+        old._table.change(seen, orders, 1, at(1, 1), [])
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     with pytest.raises(Fenced, match="took over"):
@@ -361,7 +361,7 @@ def test_what_a_task_that_died_has_staged_of_an_epoch_that_was_committed_goes_to
 
     life.recovered(2)
 
-    (committed,) = (names.Promise.read(each.payload).data for each in committables)
+    (committed,) = (names.Promise.read(each.payload).file for each in committables)
     assert data_files(lake) == {committed}
     assert notes(lake) == set()
     assert lake.rows() == [1]

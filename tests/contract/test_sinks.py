@@ -108,8 +108,9 @@ def _table(database: Callable[[], str], columns: str, order: str, **options: Any
     return fresh
 
 
+@pytest.mark.parametrize("key", [[], campaign(["id"])])
 @pytest.mark.parametrize("check", SINK_CHECKS)
-def test_delta_sink(check: str, tmp_path: Path) -> None:
+def test_delta_sink(check: str, key: list[Json], tmp_path: Path) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
     def fresh() -> SinkUnderTest:
@@ -120,22 +121,24 @@ def test_delta_sink(check: str, tmp_path: Path) -> None:
             found = pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()
             return sorted(found, key=lambda row: int(row["id"]))
 
+        arguments: dict[str, Json] = {"table": table, "key": key}
         return SinkUnderTest(
-            "sink_factories:delta_sink", {"table": table}, read_back, take_away=lambda: DeltaTable(table).delete()
+            "sink_factories:delta_sink", arguments, read_back, take_away=lambda: DeltaTable(table).delete()
         )
 
     check_sink(fresh, check)
 
 
+@pytest.mark.parametrize("key", [[], campaign(["id"])])
 @pytest.mark.parametrize("check", SINK_CHECKS)
-def test_iceberg_sink(check: str, tmp_path: Path) -> None:
+def test_iceberg_sink(check: str, key: list[Json], tmp_path: Path) -> None:
     def fresh() -> SinkUnderTest:
         lake = IcebergLake(tmp_path / uuid.uuid4().hex)
 
         def read_back() -> list[Any]:
             return sorted(lake.table().scan().to_arrow().to_pylist(), key=lambda row: int(row["id"]))
 
-        arguments: dict[str, Json] = {"properties": {**lake.properties}}
+        arguments: dict[str, Json] = {"properties": {**lake.properties}, "key": key}
         return SinkUnderTest(
             "sink_factories:iceberg_sink", arguments, read_back, take_away=lambda: lake.table().delete("true")
         )

@@ -32,6 +32,9 @@ totals.sink(PostgresSink("DATABASE", "newest", value=Total, key="account", creat
 totals.sink(DeltaSink("LAKE/delta", value=Total, create=True), name="to-delta")
 catalog = {{"type": "sql", "uri": "sqlite:///LAKE/catalog.db", "warehouse": "file://LAKE/iceberg"}}
 totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="to-iceberg")
+keyed = {{"value": Total, "create": True, "key": "account"}}
+totals.sink(DeltaSink("LAKE/newest", **keyed), name="newest-to-delta")
+totals.sink(IcebergSink("shop.newest", properties=catalog, **keyed), name="newest-to-iceberg")
 """
 
 
@@ -61,7 +64,11 @@ def test_rows_are_there_once_though_a_task_is_killed_and_the_job_moves_to_the_ot
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
     iceberg = catalog.load_table("shop.totals")
     assert sorted(tuple(row.values()) for row in iceberg.scan().to_arrow().to_pylist()) == sorted(wanted)
+    keyed = (DeltaTable(tmp_path / "newest").to_pyarrow_table(), catalog.load_table("shop.newest").scan().to_arrow())
+    for found in keyed:
+        assert sorted(tuple(row.values()) for row in found.to_pylist()) == sorted(newest.values())
     named = [*table.file_uris(), *iceberg.inspect.files().column("file_path").to_pylist()]
-    assert {path.name for path in tmp_path.rglob("part-*.parquet")} == {Path(uri).name for uri in named}
+    there = {path.name for place in ("delta", "iceberg/shop/totals") for path in (tmp_path / place).rglob("part-*")}
+    assert there == {Path(uri).name for uri in named}
     assert list(tmp_path.rglob(f"{CONTROL}/.staged*")) == []
     assert job.left_open() == []

@@ -159,10 +159,6 @@ class ArrowLayout:
         columns = [name for name in block.column_names if name != PROVENANCE]
         return [_said(row) for row in block.select(columns).to_pylist()]
 
-    def told_of(self, batch: pa.RecordBatch) -> list[bytes]:
-        """What rows say that another reader has read of these columns: types may differ in how they lie in memory."""
-        return self.told(pa.Table.from_batches([batch]).cast(self._schema))
-
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         with pq.ParquetFile(path) as file:
             if not file.schema_arrow.equals(self._read_back):

@@ -1,4 +1,6 @@
-"""Running totals per account to Kafka, PostgreSQL, Parquet files in partitions, a Delta and an Iceberg table."""
+"""Running totals per account to Kafka, PostgreSQL, Parquet files in partitions, a Delta and an Iceberg table; and the
+newest of each account to another table of each kind.
+"""
 
 import os
 
@@ -26,18 +28,17 @@ totals.sink(
 totals.sink(
     DeltaSink(os.environ["TEST_TABLES"] + "/delta", value=Total, create=True, partition_by=["account"]), name="to-delta"
 )
+CATALOG = {
+    "type": "sql",
+    "uri": f"sqlite:///{os.environ['TEST_TABLES']}/catalog.db",
+    "warehouse": f"file://{os.environ['TEST_TABLES']}/iceberg",
+}
+totals.sink(IcebergSink("shop.totals", properties=CATALOG, value=Total, create=True), name="to-iceberg")
 totals.sink(
-    IcebergSink(
-        "shop.totals",
-        properties={
-            "type": "sql",
-            "uri": f"sqlite:///{os.environ['TEST_TABLES']}/catalog.db",
-            "warehouse": f"file://{os.environ['TEST_TABLES']}/iceberg",
-        },
-        value=Total,
-        create=True,
-    ),
-    name="to-iceberg",
+    DeltaSink(os.environ["TEST_TABLES"] + "/newest", value=Total, create=True, key="account"), name="newest-to-delta"
+)
+totals.sink(
+    IcebergSink("shop.newest", properties=CATALOG, value=Total, create=True, key="account"), name="newest-to-iceberg"
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,411 @@
+"""Tables of a lake with a key: a value replaces the row of its key, also when a commit is cut off or overtaken."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, TableFeatures, write_deltalake
+
+from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.lake import committer as committing
+from kafka_eos.connectors.lake.names import CONTROL, Promise
+from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
+from kafka_eos.ids import Epoch, Term
+from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.records import Batch
+from kafka_eos.testing.sources import ListOrigin
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
+
+Row = tuple[int, str | None]
+
+
+class KeyedDelta(DeltaLake):
+    """With a key; a text "-" deletes."""
+
+    def sink(self) -> DeltaSink[Any]:
+        return DeltaSink(self.where, key="id", delete=lambda row: row["text"] == "-")
+
+
+class KeyedIceberg(IcebergLake):
+    """The same."""
+
+    def sink(self) -> IcebergSink[Any]:
+        return IcebergSink(
+            "shop.rows", catalog="test", properties=self.properties, key="id", delete=lambda row: row["text"] == "-"
+        )
+
+
+class Appended(DeltaLake):
+    """A table that is there, without a key."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+
+
+@pytest.fixture(params=[KeyedDelta, KeyedIceberg])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    make: Callable[[Path], Lake] = request.param
+    return make(tmp_path)
+
+
+@pytest.fixture
+def life(lake: Lake) -> Life:
+    return Life(lake)
+
+
+def staged(life: Life, term: int, epoch: int, rows: Sequence[Row], subtask: int = 0) -> Sequence[Committable]:
+    writer = life.writer(term, epoch, subtask)
+    values = [{"id": n, "text": text} for n, text in rows]
+    writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
+    return writer.seal(at(epoch, term))()
+
+
+def rows(lake: Lake) -> list[Row]:
+    assert isinstance(lake, DeltaLake | IcebergLake)
+    table = lake.table().to_pyarrow_table() if isinstance(lake, DeltaLake) else lake.table().scan().to_arrow()
+    return sorted((row["id"], row["text"]) for row in pa.table(table).to_pylist())
+
+
+def test_the_last_value_of_a_key_is_its_row_within_an_epoch_and_over_epochs(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    versions = lake.versions()
+
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b"), (1, "c"), (3, None), (4, "x"), (4, "-")]))
+    assert rows(lake) == [(1, "c"), (2, "b"), (3, None)]
+    commit(committer, at(2, 1), staged(life, 1, 2, [(2, "-"), (3, "d"), (5, "e"), (9, "-")]))
+
+    assert rows(lake) == [(1, "c"), (3, "d"), (5, "e")]
+    assert lake.versions() == versions + 2
+
+
+def test_rows_of_several_writers_and_of_an_epoch_that_was_given_up_are_one_version(lake: Lake, life: Life) -> None:
+    """The older rows of a writer come before its newer ones, in whatever order they are named."""
+    committer = life.recovered(1)
+    versions = lake.versions()
+    given_up = staged(life, 1, 1, [(1, "old"), (2, "only here")])
+    committables = [*staged(life, 1, 2, [(1, "new")]), *given_up, *staged(life, 1, 2, [(3, "other")], subtask=1)]
+
+    assert commit(committer, at(2, 1), committables) == {Outcome.COMMITTED}
+
+    assert rows(lake) == [(1, "new"), (2, "only here"), (3, "other")]
+    assert lake.versions() == versions + 1
+    assert standings(committer, committables) == {Standing.COMMITTED}
+    assert left(lake) == set()
+
+
+def left(lake: Lake) -> set[str]:
+    """What is staged, and data files that no version names."""
+    assert isinstance(lake, DeltaLake | IcebergLake)
+    staged = {path.name for path in lake.where.rglob(f"{CONTROL}/.staged*")}
+    there = {path.name for path in lake.where.rglob("part-*.parquet")}
+    if isinstance(lake, IcebergLake):
+        return staged | there - {path.rpartition("/")[2] for path in named_by_iceberg(lake)}
+    log = "".join(path.read_text() for path in (lake.where / "_delta_log").glob("*.json"))
+    return staged | {name for name in there if name not in log}
+
+
+def named_by_iceberg(lake: IcebergLake) -> set[str]:
+    return {*lake.table().inspect.all_files().column("file_path").to_pylist()}
+
+
+def test_files_that_cannot_have_a_key_of_the_epoch_are_neither_read_nor_written(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (5, "b")]))
+    (far,) = (path for path in lake.where.rglob("part-*.parquet"))
+    content = far.read_bytes()
+    far.write_bytes(b"")
+
+    commit(committer, at(2, 1), staged(life, 1, 2, [(6, "c"), (0, "d")][:1]))
+
+    far.write_bytes(content)
+    assert rows(lake) == [(1, "a"), (5, "b"), (6, "c")]
+
+
+def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(lake: Lake, life: Life) -> None:
+    """Also rows that are there twice; a column that only others write stays as it was in rows that stay."""
+    lake.widen()
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string()), ("more", pa.string())])
+    theirs = pa.table({"id": [1, 1, 2], "text": ["a", "b", "c"], "more": ["x", "y", "z"]}, columns)
+    if isinstance(lake, DeltaLake):
+        write_deltalake(lake.where, theirs, mode="append")
+    else:
+        assert isinstance(lake, IcebergLake)
+        lake.table().append(theirs)
+
+    commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(1, "new")]))
+
+    table = lake.table()
+    found = table.to_pyarrow_table() if isinstance(table, DeltaTable) else table.scan().to_arrow()
+    assert sorted(tuple(row.values()) for row in pa.table(found).to_pylist()) == [(1, "new", None), (2, "c", "z")]
+
+
+def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(life, 1, 2, [(2, "c")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "hit", cut_off_at("lake.commit.after"))
+        with pytest.raises(CutOff):
+            commit(committer, at(2, 1), committables)
+    versions = lake.versions()
+
+    again = life.committer()
+    again.hold(life.context(2))
+    assert commit(again, at(2, 1), committables) == {Outcome.ALREADY}
+    assert again.abort_orphans(life.context(2)) == []
+
+    assert lake.versions() == versions + 1  # the fence
+    assert rows(lake) == [(1, "a"), (2, "c")]
+    assert left(lake) == set()
+
+
+def test_files_of_a_commit_that_was_cut_off_go_and_another_attempt_makes_its_own(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(life, 1, 2, [(2, "c")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "hit", cut_off_at("lake.replaced"))
+        with pytest.raises(CutOff):
+            commit(committer, at(2, 1), committables)
+    assert len(left(lake)) > 2
+    assert standings(life.committer(), committables) == {Standing.PREPARED}
+
+    again = life.committer()
+    again.hold(life.context(2))
+    assert commit(again, at(2, 1), committables) == {Outcome.COMMITTED}
+
+    assert rows(lake) == [(1, "a"), (2, "c")]
+    assert left(lake) == set()
+
+
+def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: Lake, life: Life) -> None:
+    old = life.recovered(1)
+    commit(old, at(1, 1), staged(life, 1, 1, [(1, "a")]))
+    committables = staged(life, 1, 2, [(1, "b")])
+
+    def meanwhile(point: str) -> None:
+        if point == "lake.replaced":
+            new = life.committer()
+            new.hold(life.context(2))
+            assert commit(new, at(2, 1), committables) == {Outcome.COMMITTED}
+            assert commit(new, at(3, 2), staged(life, 2, 3, [(1, "c")])) == {Outcome.COMMITTED}
+
+    right = permit(old, at(2, 1), committables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "hit", once(meanwhile))
+        with pytest.raises(Retryable):  # the newer term has removed what it wrote
+            old.commit_all(right, committables)
+    with pytest.raises(CommittableLost, match="a newer term has committed"):
+        old.commit_all(right, committables)
+
+    assert rows(lake) == [(1, "c")]
+    assert left(lake) == set()
+
+
+def test_a_commit_of_others_in_between_is_met_with_another_look_at_all_rows(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
+
+    def meanwhile(point: str) -> None:
+        if point == "lake.replaced":
+            values = pa.table({"id": [2, 3], "text": ["theirs", "theirs"]}, lake_columns())
+            if isinstance(lake, DeltaLake):
+                write_deltalake(lake.where, values, mode="append")
+            else:
+                assert isinstance(lake, IcebergLake)
+                lake.table().append(values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committing, "hit", once(meanwhile))
+        assert commit(committer, at(2, 1), staged(life, 1, 2, [(2, "c")])) == {Outcome.COMMITTED}
+
+    assert rows(lake) == [(1, "a"), (2, "c"), (3, "theirs")]
+    assert left(lake) == set()
+
+
+def lake_columns() -> pa.Schema:
+    return pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+
+
+class CutOff(Exception):
+    """The process ends here."""
+
+
+def cut_off_at(point: str) -> Callable[[str], None]:
+    def hit(name: str) -> None:
+        if name == point:
+            raise CutOff
+
+    return hit
+
+
+def once(act: Callable[[str], None]) -> Callable[[str], None]:
+    """Not within itself, and not at a second attempt."""
+    acted: list[str] = []
+
+    def hit(name: str) -> None:
+        if name == "lake.replaced" and not acted:
+            acted.append(name)
+            act(name)
+
+    return hit
+
+
+def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = staged(life, 1, 1, [(1, "a")])
+    for path in lake.where.rglob(f"{CONTROL}/.staged*"):
+        path.unlink()
+
+    assert standings(committer, committables) == {Standing.LOST}
+
+
+def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
+    lake: Lake, life: Life, tmp_path: Path
+) -> None:
+    committer = life.recovered(1)
+    committables = staged(life, 1, 1, [(5, "a")])
+    lake.keep(tmp_path / "kept")
+    lake.retype()
+
+    with pytest.raises(ConfigError, match=f"{lake.retyped}. It stays staged"):
+        commit(committer, at(1, 1), committables)
+
+    lake.put_back(tmp_path / "kept")
+    assert commit(life.committer(), at(1, 1), committables) == {Outcome.COMMITTED}
+    assert rows(lake) == [(5, "a")]
+
+
+def test_many_epochs_leave_few_files_and_few_manifests(tmp_path: Path) -> None:
+    """Every epoch has some of the keys: a file that it touches is written again together with its rows."""
+    lake = KeyedIceberg(tmp_path)
+    life = Life(lake)
+    committer = life.recovered(1)
+    for epoch in range(1, 61):
+        commit(committer, at(epoch, 1), staged(life, 1, epoch, [(epoch % 7, str(epoch)), (epoch % 5, str(epoch))]))
+
+    snapshot = lake.table().current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(lake.table().io)) <= 51
+    assert len(lake.table().inspect.files()) == 1
+    assert len(rows(lake)) == 7
+
+
+class Visit(msgspec.Struct):
+    day: datetime.date
+    user: str
+    n: int
+
+
+MONDAY, TUESDAY = datetime.date(2024, 4, 29), datetime.date(2024, 4, 30)
+JOB = JobContext("orders", Term(1), {})
+
+
+def visits(where: Path, sink: DeltaSink[Visit], epoch: int, *found: Visit) -> list[tuple[datetime.date, str, int]]:
+    writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(epoch)))
+    writer.write(Batch(found, range(len(found)), ListOrigin("in", "list", 0, 0, found)))
+    committables = writer.seal(at(epoch, 1))()
+    assert commit(sink.committer(JOB), at(epoch, 1), committables) == {Outcome.COMMITTED}  # type: ignore[arg-type]
+    return sorted((row["day"], row["user"], row["n"]) for row in DeltaTable(where).to_pyarrow_table().to_pylist())
+
+
+@pytest.mark.parametrize("user", ["u", "a/b=c%20 d ü ;,'\"#*"])
+def test_a_row_whose_partition_is_another_one_now_leaves_the_old_one(tmp_path: Path, user: str) -> None:
+    where = tmp_path / "visits"
+    sink = DeltaSink(where, value=Visit, create=True, partition_by=["day", "user"], key=["user"])
+    assert sink.check(JOB) == []
+
+    visits(where, sink, 1, Visit(MONDAY, user, 1), Visit(MONDAY, "v", 1))
+    found = visits(where, sink, 2, Visit(MONDAY, user, 2), Visit(TUESDAY, user, 3))
+
+    assert found == [(MONDAY, "v", 1), (TUESDAY, user, 3)]
+
+
+def test_rows_are_added_and_replaced_in_one_epoch_by_two_sinks(tmp_path: Path) -> None:
+    lake = KeyedDelta(tmp_path)
+    life = Life(lake)
+    committer = life.recovered(1)
+    keyed = staged(life, 1, 1, [(1, "a")])
+    appended = Life(Appended(lake.where), life.identity).prepared(1, 1, [1, 8], subtask=1)
+
+    assert commit(committer, at(1, 1), [*keyed, *appended]) == {Outcome.COMMITTED}
+
+    assert rows(lake) == [(1, "1"), (1, "a"), (8, "8")]
+
+
+def test_a_row_without_a_value_in_its_key_or_in_a_column_that_must_have_one_is_refused(lake: Lake, life: Life) -> None:
+    life.recovered(1)
+    with pytest.raises(PoisonRecord, match="column 'id': it may not be null"):
+        staged(life, 1, 1, [(None, "a")])  # type: ignore[list-item]
+    writer, values = life.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
+    writer, values = life.writer(1, 1), [{"id": 1, "text": "a", "other": 1}]
+    with pytest.raises(PoisonRecord, match="no column for other"):
+        writer.write(Batch(values, range(1), ListOrigin("in", "list", 0, 0, values)))
+
+
+def test_a_deletion_needs_its_key_alone(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("must", pa.string(), nullable=False)])
+    DeltaTable.create(tmp_path / "t", columns)
+    sink = DeltaSink[Any](tmp_path / "t", key="id", delete=lambda row: row["must"] is None)
+    writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(1)))
+    values = [{"id": 1, "must": "a"}, {"id": 2, "must": "b"}, {"id": 1, "must": None}]
+    writer.write(Batch(values, range(3), ListOrigin("in", "list", 0, 0, values)))
+    commit(sink.committer(JOB), at(1, 1), writer.seal(at(1, 1))())  # type: ignore[arg-type]
+
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist() == [{"id": 2, "must": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "why"),
+    [
+        ({"delta.appendOnly": "true"}, "it takes appends alone"),
+        ({"delta.enableChangeDataFeed": "true"}, "it has a change data feed"),
+        ({}, "it may have deletion vectors"),
+    ],
+)
+def test_a_table_whose_files_cannot_be_written_again_is_refused_at_the_start(
+    tmp_path: Path, configuration: dict[str, str], why: str
+) -> None:
+    DeltaTable.create(tmp_path / "t", lake_columns(), configuration=configuration)
+    if not configuration:
+        DeltaTable(tmp_path / "t").alter.add_feature(TableFeatures.DeletionVectors, True)
+
+    assert DeltaSink[Any](tmp_path / "t").check(JOB) == []
+    with pytest.raises(ConfigError, match=why):
+        DeltaSink[Any](tmp_path / "t", key="id").check(JOB)
+
+
+def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
+    columns = pa.schema([("x", pa.float64()), ("kafka_eos_deleted", pa.bool_())])
+    DeltaTable.create(tmp_path / "t", lake_columns())
+    DeltaTable.create(tmp_path / "floats", columns.remove(1))
+    DeltaTable.create(tmp_path / "own", columns)
+
+    for sink, why in (
+        (lambda: DeltaSink[Any](tmp_path / "t", key=["id", "id"]), "a name comes twice"),
+        (lambda: DeltaSink[Any](tmp_path / "t", delete=bool), "delete=… needs key="),
+        (lambda: DeltaSink[Any](tmp_path / "t", key="user").check(JOB), "user is no column of the sink"),
+        (lambda: DeltaSink[Any](tmp_path / "floats", key="x").check(JOB), "x is double in .*; a key is of bools"),
+        (lambda: DeltaSink[Any](tmp_path / "own", key="x").check(JOB), "the sink's own name"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            sink()
+
+
+def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: Lake, life: Life) -> None:
+    life.recovered(1)
+    (committable,) = staged(life, 1, 1, [(1, "a")])
+    promise = Promise.read(committable.payload)
+
+    assert promise.key == ("id",)
+    assert promise.payload() == committable.payload
+    for wrong in ({"key": []}, {"key": [1]}, {"version": 1}, {"partition": "a=b"}, {"staged": "../x"}):
+        with pytest.raises(CorruptCheckpoint):
+            Promise.read({**committable.payload, **wrong})  # type: ignore[dict-item]
