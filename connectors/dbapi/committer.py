@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.books import ABORTED, COMMITTED, STAGES, Books, Entry, stage
 from kafka_eos.connectors.dbapi.database import Connection, Database, Session
+from kafka_eos.connectors.tables.details import detail
 from kafka_eos.connectors.tables.lives import Open, expect_held, signs
 from kafka_eos.connectors.tables.names import Life, Promise
 from kafka_eos.errors import Bug, CommittableLost, KafkaEosError, Retryable
@@ -153,20 +154,12 @@ class DbApiCommitter:
             yield session
 
     def _detail(self, promise: Promise, standing: Standing) -> str:
-        name = stage(promise.id)
-        match standing:
-            case Standing.PREPARED:
-                return f"{name} is there"
-            case Standing.COMMITTED:
-                return f"{name} was committed into {promise.target}"
-            case Standing.LOST:
-                return f"{name} was aborted, or {self._database.name} was put back to an older copy"
-        return (
-            f"nothing in {self._scope} tells what became of {name}, whose rows were for {promise.target}: most likely "
-            f"the database was put back to an older copy, or is another one. If it holds the rows of epoch "
-            f"{promise.epoch}, say so in {STAGES}: a row with id '{promise.id.hex}', job '{promise.life.job}', life "
-            f"'{promise.life.text}' and state '{COMMITTED}'; if it does not, the same with '{ABORTED}'"
+        remedy = (
+            f" in {STAGES}: a row with id '{promise.id.hex}', job '{promise.life.job}', life '{promise.life.text}' and "
+            f"state '{COMMITTED}'; if it does not, the same with '{ABORTED}'"
         )
+        lost = f"aborted, or {self._database.name} was put back to an older copy"
+        return detail(promise, standing, stage(promise.id), self._scope, lost, remedy)
 
 
 class _NotThere(Exception):

@@ -18,18 +18,18 @@ from kafka_eos.connectors.dbapi.staging import StagingTables, refused, stage_row
 from kafka_eos.connectors.rejecting import BadRows, each_row, encoded
 from kafka_eos.connectors.tables.names import Life, Target
 from kafka_eos.connectors.tables.writer import TableWriter
+from kafka_eos.connectors.unmarked import Unmarked
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import JobIdentity, Term, token
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, RejectRow, TaskContext
+from kafka_eos.interfaces import Guarantee, JobContext, Json, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers
-from kafka_eos.schemas import codec_for
 
 T = TypeVar("T")
 
 _TOLD = "kafka_eos_told"
 
 
-class DbApiSink(Generic[T]):
+class DbApiSink(Unmarked, Generic[T]):
     """Writes a stream of ``T`` into a table, each value exactly once.
 
     ``database``  how to get to it, see ``Database``
@@ -149,23 +149,9 @@ class DbApiSink(Generic[T]):
 
     # ------------------------------------------------------------ for the audit
 
-    @property
-    def audit_marked(self) -> bool:
-        """For the audit: rows do not say where they come from."""
-        return False
-
-    @property
-    def audit_codec(self) -> Codec[Any]:
-        """For the audit: what tells rows."""
-        return codec_for(Any)
-
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
         """For the audit: the table, and whether it holds one row a key."""
         return f"{self._target} in {self._database.name}", bool(self._target.key)
-
-    def audit_unfit(self) -> str | None:
-        """For the audit: why the table's rows cannot be compared; None, for the database tells both sides."""
-        return None
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """For the audit: key and value of each row that is there, as ``audit_rows`` tells them."""

@@ -19,11 +19,11 @@ from kafka_eos.connectors.files.places import NETWORK
 from kafka_eos.connectors.files.writer import FileWriter
 from kafka_eos.connectors.lake.tables import Fit, LakeTable
 from kafka_eos.connectors.rejecting import each_row, encoded
+from kafka_eos.connectors.unmarked import Unmarked
 from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, RejectRow, TaskContext
+from kafka_eos.interfaces import Committer, Guarantee, JobContext, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers
-from kafka_eos.schemas import codec_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ class SinkTable(LakeTable, Protocol):
         """``kind`` for an error that may pass, ConfigError for one that will not."""
 
 
-class LakeSink(Generic[T]):
+class LakeSink(Unmarked, Generic[T]):
     """A sink for one table of a lake; each format has its own, which says where the table is."""
 
     def __init__(
@@ -119,23 +119,9 @@ class LakeSink(Generic[T]):
 
         return LakeCommitter(self._table)
 
-    @property
-    def audit_marked(self) -> bool:
-        """For the audit: rows do not say where they come from."""
-        return False
-
-    @property
-    def audit_codec(self) -> Codec[Any]:
-        """For the audit: what tells rows."""
-        return codec_for(Any)
-
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
         """For the audit: the table, and whether it holds one row a key."""
         return self._table.text, bool(self._key)
-
-    def audit_unfit(self) -> str | None:
-        """For the audit: why rows cannot be compared; None, for they can."""
-        return None
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """For the audit: key and value of each row of the newest version, as ``audit_rows`` tells them."""

@@ -18,6 +18,7 @@ from psycopg import sql
 from kafka_eos.connectors.postgres import prepared, statements
 from kafka_eos.connectors.postgres.client import Connection, Connections, Database, mapped
 from kafka_eos.connectors.postgres.ledger import Entry, Ledger
+from kafka_eos.connectors.tables.details import detail
 from kafka_eos.connectors.tables.lives import Open, expect_held, signs
 from kafka_eos.connectors.tables.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
 from kafka_eos.errors import Bug, CommittableLost, Retryable
@@ -200,19 +201,11 @@ class PostgresCommitter:
         return self._ledger.name(promise.id, promise.strategy)
 
     def _detail(self, promise: Promise, standing: Standing) -> str:
-        name = self._name(promise)
-        match standing:
-            case Standing.PREPARED:
-                return f"{name} is there"
-            case Standing.COMMITTED:
-                return f"{name} was committed into {promise.target}"
-            case Standing.LOST:
-                return f"{name} was {_GONE[promise.strategy]}: aborted, or by hand"
-        life, schema = promise.life, self._ledger.schema
-        return (
-            f"nothing in {self._scope} tells what became of {name}, whose rows were for {promise.target}: most likely "
-            f"the database was put back to an older copy, or is another one. If it holds the rows of epoch "
-            f"{promise.epoch}, say so: INSERT INTO {schema}.ledger VALUES ('{promise.id}', '{life.job}', "
-            f"'{life.text}', {promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, {promise.epoch.epoch}); if it "
-            "does not, the same with false"
+        life = promise.life
+        remedy = (
+            f": INSERT INTO {self._ledger.schema}.ledger VALUES ('{promise.id}', '{life.job}', '{life.text}', "
+            f"{promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, {promise.epoch.epoch}); if it does not, the "
+            "same with false"
         )
+        lost = f"{_GONE[promise.strategy]}: aborted, or by hand"
+        return detail(promise, standing, self._name(promise), self._scope, lost, remedy)

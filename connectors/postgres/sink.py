@@ -24,16 +24,16 @@ from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import encoded
 from kafka_eos.connectors.tables.names import WRITER, Life, Strategy, Target
 from kafka_eos.connectors.tables.writer import Holder, TableWriter
+from kafka_eos.connectors.unmarked import Unmarked
 from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, RejectRow, TaskContext
+from kafka_eos.interfaces import Guarantee, JobContext, Json, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers
-from kafka_eos.schemas import codec_for
 
 T = TypeVar("T")
 
 
-class PostgresSink(Generic[T]):
+class PostgresSink(Unmarked, Generic[T]):
     """Writes a stream of ``T`` into ``table``, each value exactly once.
 
     ``conninfo``  where the database is, as libpq reads it: "host=db dbname=shop user=app" or "postgresql://…". Leave
@@ -142,16 +142,6 @@ class PostgresSink(Generic[T]):
 
     def committer(self, ctx: JobContext) -> PostgresCommitter:
         return PostgresCommitter(self._database, self._ledger, self.scope(ctx), ctx.job)
-
-    @property
-    def audit_marked(self) -> bool:
-        """For the audit: rows do not say where they come from."""
-        return False
-
-    @property
-    def audit_codec(self) -> Codec[Any]:
-        """For the audit: what tells rows."""
-        return codec_for(Any)
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
         """For the audit: the table, and whether it holds one row a key."""
