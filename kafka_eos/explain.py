@@ -93,7 +93,9 @@ def _detail(node: Node) -> str:
     match node:
         case Source():
             errors = "stop" if node.on_error == "stop" else "dead letters"
-            return f"{_described(node.source.describe())}; on error: {errors}{_attributed(node.attribution)}"
+            after = "" if node.after is None else f"; after {node.after!r} is read to its end"
+            said = _attributed(node.attribution)
+            return f"{_described(node.source.describe())}{after}; on error: {errors}{said}"
         case Sink():
             return _described(node.sink.describe())
         case Timestamps():

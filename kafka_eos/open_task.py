@@ -18,13 +18,14 @@ from typing import Any
 from kafka_eos.exchange import in_flight
 from kafka_eos.exchange.routing import restorer
 from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, JobIdentity
+from kafka_eos.ids import EpochId, JobIdentity, SplitId
 from kafka_eos.interfaces import (
     CheckpointStorage,
     InFlight,
     JobContext,
     Positions,
     Reader,
+    Sequenced,
     Services,
     StateBackend,
     StateHandle,
@@ -32,8 +33,8 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.operators.chain import Chain, Output
-from kafka_eos.operators.event_time import Pace, Signal
-from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Table, Timestamps, kafka_share
+from kafka_eos.operators.event_time import Pace, Signal, Waived
+from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Timestamps, kafka_share
 from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
@@ -137,6 +138,7 @@ class OpenTask:
         signals: Mapping[str, Signal],
         pace: Pace,
         clock: Callable[[], int],
+        waived: Waived,
     ) -> Chain:
         """Open the operators; see ``Chain``."""
         chain = Chain(
@@ -151,6 +153,7 @@ class OpenTask:
             pace=pace,
             clock=clock,
             subtask=self._share.subtask,
+            waived=waived,
         )
         self.closing.callback(chain.close)
         return chain
@@ -174,7 +177,7 @@ class OpenTask:
         make = partial(source.source.reader, context)
         reader = WaitingReader(make, positions) if waits else make(bootstrap.plain(positions))
         self.closing.callback(reader.close)
-        return TableReader(reader, positions) if isinstance(source, Table) else reader
+        return TableReader(reader, positions) if source.name in self._share.plan.awaited else reader
 
     def under_way(
         self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True
@@ -196,6 +199,12 @@ class OpenTask:
 
     def close(self) -> None:
         self.closing.close()
+
+
+def not_waited_for(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
+    """Of the splits of a source that this task has read up to ``positions``; see ``interfaces.Sequenced``."""
+    connector = next(node.source for node in plan.sources if node.name == source)
+    return connector.not_waited_for(bootstrap.plain(positions)) if isinstance(connector, Sequenced) else ()
 
 
 def pending_timers(backends: Mapping[str, StateBackend]) -> dict[str, int]:

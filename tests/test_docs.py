@@ -6,6 +6,7 @@ Rule: what a page copies from the code is compared with the code here; nothing i
 from __future__ import annotations
 
 import ast
+import datetime
 import importlib.util
 import inspect
 import json
@@ -27,6 +28,8 @@ from typing import Any
 
 import msgspec
 import psycopg
+import pyarrow
+import pyarrow.parquet
 import pytest
 import typer
 from confluent_kafka import Producer
@@ -553,6 +556,52 @@ def test_the_files_shown_are_written_and_read_as_shown(
     assert sorted(found) == [("2026-01-30", 3), ("2026-01-31", 2), ("2026-01-31", 4)]
     (told,) = (lake / "_epochs").iterdir()
     assert sum(file["rows"] for file in json.loads(told.read_text())["files"]) == 3
+
+
+def test_the_files_shown_as_a_source_are_read_as_shown(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    """The last pipeline of docs/files.md as it is, but for the places where it reads and writes."""
+    purchases = topic(2)
+    shown = blocks(ROOT / "docs/files.md", "python")[2].replace("/data/purchases", str(tmp_path / "purchases"))
+    rows = [{"user": user, "amount": amount} for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]]
+
+    _backfilled(tmp_path, shown.replace('KafkaSink("purchases"', f'KafkaSink("{purchases}"'), rows, bootstrap)
+
+    found = [json.loads(message.value()) for message in read(bootstrap, purchases)]
+    assert sorted(found, key=lambda row: row["amount"]) == sorted(rows, key=lambda row: row["amount"])
+
+
+def test_the_backfill_shown_reads_files_and_then_the_topic(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    """The pipeline of docs/backfill.md as it is, but for places and the day of its cut."""
+    orders, totals, day = topic(1), topic(1), datetime.datetime.now(datetime.UTC).replace(hour=0, minute=0, second=0)
+    (shown,) = blocks(ROOT / "docs/backfill.md", "python")
+    shown = shown.replace("/data/orders", str(tmp_path / "purchases")).replace("2026, 3, 1,", "2020, 3, 1,")
+    shown = shown.replace('KafkaSource("orders"', f'KafkaSource("{orders}"')
+    shown = shown.replace('KafkaSink("totals"', f'KafkaSink("{totals}"')
+    hours = [day + datetime.timedelta(hours=hour) for hour in (-30, -2, 1, 30)]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for hour, amount in zip(hours[2:], (4, 8), strict=True):
+        producer.produce(orders, msgspec.json.encode({"user": "ann", "amount": amount, "at": hour}), key="ann")
+    assert producer.flush(PATIENCE) == 0
+    rows = [{"user": "ann", "amount": amount, "at": hour} for hour, amount in zip(hours, (1, 2), strict=False)]
+
+    _backfilled(tmp_path, shown, rows, bootstrap)
+
+    found = [json.loads(message.value()) for message in read(bootstrap, totals)]
+    assert [row["value"] for row in found] == [1, 2, 4]
+
+
+def _backfilled(tmp_path: Path, shown: str, rows: list[dict[str, Any]], bootstrap: str) -> None:
+    """Run a pipeline that reads these rows from a Parquet file first."""
+    (tmp_path / "purchases").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "purchases" / "part-1.parquet")
+    (tmp_path / "shown.py").write_text(shown)
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+    ref = AppRef(tmp_path / "shown.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
 
 def test_the_process_function_shown_runs(tmp_path: Path) -> None:

@@ -27,9 +27,13 @@ from kafka_eos.records import Batch, RawRecord
 class FileReader:
     """Of the files of one subtask. One of them is open at a time."""
 
-    def __init__(self, directory: Path, reading: Reading, ctx: TaskContext, positions: Positions) -> None:
+    def __init__(
+        self, directory: Path, reading: Reading, ctx: TaskContext, positions: Positions, *, in_order: bool
+    ) -> None:
+        """``in_order``: no file is begun before the one whose name comes before it is read, also if that is paused."""
         self._directory, self._reading, self._operator = directory, reading, ctx.operator
         self._reject = partial(ctx.services.reject_record, ctx.operator)
+        self._in_order = in_order
         self._at: dict[SplitId, Progress] = {}
         self._paused: frozenset[SplitId] = frozenset()
         self._open: tuple[SplitId, Iterator[Any]] | None = None
@@ -48,7 +52,11 @@ class FileReader:
         if self._open is not None and self._open[0] not in self._paused:
             return self._open[0]
         self._close()
-        return min((split for split, at in self._at.items() if not at.done and split not in self._paused), default=None)
+        unread = [split for split, at in self._at.items() if not at.done]
+        if self._in_order:
+            first = min(unread, key=name_of, default=None)
+            return None if first in self._paused else first
+        return min((split for split in unread if split not in self._paused), key=name_of, default=None)
 
     def _read(self, split: SplitId, max_records: int) -> Batch[Any] | None:
         """The next rows of a file, None at its end. Whatever goes wrong, nothing has moved."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.file_reader import FileReader
@@ -24,6 +24,7 @@ from kafka_eos.interfaces import Guarantee, JobContext, Json, Positions, TaskCon
 
 T = TypeVar("T")
 
+Until: TypeAlias = Literal["latest"]
 _HIDDEN: Final = (".", "_")
 
 
@@ -35,21 +36,19 @@ class _Found:
 
 
 class FileSource(Generic[T]):
-    """Reads the files of a directory as a stream of ``T``; those that come later while the job runs.
+    """Reads the files of a directory as a stream of ``T``, also those that come later while the job runs.
 
     ``directory``  a path. Files in it are read, not those of directories below it, nor names that begin with . or _
     ``value``      the values' type; for JSON lines also a codec. Default what the format gives: dicts for most
     ``format``     "jsonl", "avro" or "parquet"
     ``files``      which names, as a shell has it: "part-*.parquet". Default: all with the format's extension
+    ``until``      "latest": the files that are there at the job's first start, and no others. Default: it has no end
+    ``in_order``   you vouch that names tell the order of event time: no row of a file is late for those of files whose
+                   names come before. Then event time goes on file by file; else it waits until each was begun
 
     Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
     and ``format`` do not fit.
     """
-
-    without_event_time: Final = (
-        "each file is a split of its own: the first that is read to its end would hold back event time for ever"
-    )
-    """Why ``with_timestamps`` is refused behind it."""
 
     @overload
     def __init__(
@@ -59,11 +58,20 @@ class FileSource(Generic[T]):
         value: None = None,
         format: str = "jsonl",
         files: str | None = None,
+        until: Until | None = None,
+        in_order: bool = False,
     ) -> None: ...
 
     @overload
     def __init__(
-        self, directory: str | os.PathLike[str], *, value: type[T], format: str = "jsonl", files: str | None = None
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        value: type[T],
+        format: str = "jsonl",
+        files: str | None = None,
+        until: Until | None = None,
+        in_order: bool = False,
     ) -> None: ...
 
     def __init__(
@@ -73,7 +81,11 @@ class FileSource(Generic[T]):
         value: Any = None,
         format: str = "jsonl",  # noqa: A002 - what everybody calls it
         files: str | None = None,
+        until: Until | None = None,
+        in_order: bool = False,
     ) -> None:
+        if until not in (None, "latest"):
+            raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
         if isinstance(directory, str) and "://" in directory:
             raise ConfigError(f"FileSource reads directories of this machine, not {directory}")
         if not os.fspath(directory):
@@ -83,6 +95,7 @@ class FileSource(Generic[T]):
         self._directory = Path(os.path.abspath(os.path.expanduser(directory)))
         self._reading: Reading = reading(format, value)
         self._files = (files,) if files is not None else self._reading.names
+        self._ended, self._in_order = until is not None, in_order
         self.value_type: Any = value
         """What a stream of this source holds, for codecs between workers."""
 
@@ -91,12 +104,13 @@ class FileSource(Generic[T]):
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
-        return {
+        said: dict[str, Json] = {
             "connector": "files",
             "directory": str(self._directory),
             "files": ", ".join(self._files),
             "format": self._reading.name,
         }
+        return said | ({"until": "latest"} if self._ended else {}) | ({"in_order": True} if self._in_order else {})
 
     def __repr__(self) -> str:
         return f"FileSource({str(self._directory)!r})"
@@ -104,15 +118,33 @@ class FileSource(Generic[T]):
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """See ``interfaces.Source``. Retryable if the directory cannot be looked at now."""
         found = self._found()
+        if self._ended and known is None and not found.files:
+            raise ConfigError(
+                f'{self._directory} has no file that matches {", ".join(self._files)}, and with until="latest" nothing '
+                "that comes later would be read: put the files there first, or name others with files="
+            )
         there = {split_of(name): progress.position() for name, progress in found.files.items()}
         read = {split: at for split, at in (known or {}).items() if self._is_begun(split, Progress.read(at), found)}
-        return {**(known or {}), **there, **read}
+        later = there.keys() - (known or there).keys() if self._ended else ()
+        return {split: at for split, at in {**(known or {}), **there, **read}.items() if split not in later}
+
+    def bounds(self, positions: Positions) -> Positions | None:
+        """See ``interfaces.Bounded``."""
+        if not self._ended:
+            return None
+        return {split: Progress.read(at).at_end().position() for split, at in positions.items()}
+
+    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
+        """See ``interfaces.Sequenced``: files that were read, and with ``in_order`` those behind the one at hand."""
+        unread = [split for split, at in positions.items() if not Progress.read(at).done]
+        waited_for = {min(unread, key=name_of)} if unread and self._in_order else set(unread)
+        return positions.keys() - waited_for
 
     def ends(self, ctx: JobContext) -> Positions:
         return {split_of(name): at.at_end().position() for name, at in self._found().files.items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> FileReader:
-        return FileReader(self._directory, self._reading, ctx, positions)
+        return FileReader(self._directory, self._reading, ctx, positions, in_order=self._in_order)
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Nobody watches the lag of a directory."""

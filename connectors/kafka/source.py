@@ -336,6 +336,11 @@ class KafkaSource(Generic[T]):
         ends = {split: until_of(at) for split, at in positions.items() if not self._topics.is_let_go(topic_of(split))}
         return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
 
+    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
+        """See ``interfaces.Sequenced``: partitions that are read to their end for good."""
+        ends = self.bounds(positions) or {}
+        return [split for split, end in ends.items() if offset_of(positions[split]) >= offset_of(end)]
+
     def ends(self, ctx: JobContext) -> Positions:
         """Up to the last record that a read_committed reader can see now."""
         return _told(self.ends_all(ctx, [self]))

@@ -24,7 +24,7 @@ class Inputs:
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._asked = {node.name: node.source for node in plan.sources}
         self._sources = Sources(self._asked)
-        self._joins = plan.joins_of_tables
+        self._joins, self._first = plan.awaited, plan.awaited.keys() - plan.joins_of_tables.keys()
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
 
@@ -50,7 +50,8 @@ class Inputs:
     def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
         """Of these sources, whose positions are verified, or looked up where they have none.
 
-        Those of a table that has none get the ends that it has now: see ``protocol.bootstrap``.
+        Those of a table that has none get the ends that it has now, and those of a source that another one is after the
+        end that it has for good: see ``protocol.bootstrap``.
         """
         asked = {name: None if at is None else bootstrap.plain(at) for name, at in known.items()}
         found = until_all_answer(
@@ -59,14 +60,17 @@ class Inputs:
             list(asked),
             lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
         )
-        tables = {name: joins for name, joins in self._joins.items() if name in known}
-        ends = self._ends(ctx, {name: found[name] for name in tables if known[name] is None})
-        return found | {
-            name: bootstrap.begun(found[name], ends[name], joins)
-            if (at := known[name]) is None
-            else bootstrap.resumed(found[name], at, joins)
-            for name, joins in tables.items()
-        }
+        awaited = self._joins.keys() & known.keys()
+        ends = self._ends(ctx, {name: found[name] for name in awaited if known[name] is None or name in self._first})
+        return found | {name: self._awaited(name, found[name], known[name], ends.get(name, {})) for name in awaited}
+
+    def _awaited(self, name: str, found: Positions, known: Positions | None, ends: Positions) -> Positions:
+        """The positions of a source that others wait for."""
+        if name in self._first:
+            return bootstrap.ending(found, known or {}, ends)
+        if known is None:
+            return bootstrap.begun(found, ends, self._joins[name])
+        return bootstrap.resumed(found, known, self._joins[name])
 
     def new_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Splits that are not in ``known`` yet, by source, with where to start them.

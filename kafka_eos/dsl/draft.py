@@ -69,10 +69,15 @@ class Draft:
             name = inputs[0]
         return name
 
-    def _without_event_time(self, source: str) -> str | None:
-        """Why the rows of this source have no event time, by its connector; None if they may have."""
-        why: str | None = getattr(getattr(self._node(source), "source", None), "without_event_time", None)
-        return why
+    def _sources_of(self, name: str) -> list[str]:
+        """All sources above a node, itself if it is one."""
+        found, todo = dict[str, None](), [name]
+        while todo:
+            node = self._node(todo.pop())
+            todo += node.inputs
+            if not node.inputs:
+                found[node.name] = None
+        return sorted(found)
 
     def _key_by(self, name: str) -> KeyBy:
         """The ``key_by`` that a keyed stream begins with."""

@@ -71,11 +71,18 @@ class Pipeline(Draft):
         source: interfaces.Source[T],
         *,
         name: str,
+        after: Stream[Any] | None = None,
         on_error: OnError = "stop",
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
         record_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> Stream[T]:
-        """Read ``source``. ``on_error``: what happens to a record that cannot be decoded or processed.
+        """Read ``source``. ``after``: a stream whose source is read to its end first, and has one.
+
+        No record of ``source`` is read before all rows of that one are processed, in whichever worker; and event time
+        goes on from where they left it. So a backfill of files, ``FileSource(…, until="latest")``, goes on with a
+        topic: union both streams. Where a source begins is fixed at the job's first start, also if it waits.
+
+        ``on_error``: what happens to a record that cannot be decoded or processed.
 
         ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
 
@@ -83,8 +90,28 @@ class Pipeline(Draft):
         MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
         tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
         """
-        self._read(plan.Source, source, name, on_error, environment_errors, record_errors)
+        first = None if after is None else self._first(after, name)
+        self._read(plan.Source, source, name, on_error, environment_errors, record_errors, after=first)
         return Stream(self, name, getattr(source, "value_type", None))
+
+    def _first(self, after: object, name: str) -> str:
+        """The source that is read before the one of that name. PlanError with the user's line if none can be."""
+        if not isinstance(after, Stream) or after._draft is not self:
+            raise mistake(f"source {name!r}: after= is a stream of this pipeline, not {after!r}.")
+        above = list(map(self._node, self._sources_of(after._node)))
+        if len(above) != 1 or isinstance(above[0], plan.Table):
+            raise mistake(
+                f"source {name!r}: after= is a stream of one source, and {after._node!r} is of "
+                f"{', '.join(node.name for node in above)}. Name one source that is no table: tables are read first "
+                "anyway."
+            )
+        first: Any = above[0]
+        if not isinstance(first.source, interfaces.Bounded) or first.source.bounds({}) is None:
+            raise mistake(
+                f"source {name!r} is after {first.name!r}, which has no end, so it would never be read. Give that one "
+                'an end: until="latest" of FileSource and KafkaSource reads what is there at the first start.'
+            )
+        return str(first.name)
 
     def table(
         self,
@@ -120,13 +147,14 @@ class Pipeline(Draft):
         on_error: OnError,
         environment_errors: object,
         record_errors: object,
+        **parts: Any,
     ) -> None:
         """Add a node that reads, and one for its dead letters."""
         where = user_line()
         said = Attribution(_errors(environment_errors, name), _errors(record_errors, name))
         if both := set(said.environment) & set(said.record):
             raise mistake(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in record_errors.")
-        self._add(kind(name=name, where=where, source=source, on_error=on_error, attribution=said))
+        self._add(kind(name=name, where=where, source=source, on_error=on_error, attribution=said, **parts))
         if isinstance(on_error, DeadLetters):
             letters = f"{name}-dead-letters"
             self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))

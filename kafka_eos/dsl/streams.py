@@ -109,8 +109,6 @@ class Stream(Upstream, Generic[T]):
             self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
             self._stored(generator.state)
         source = self._draft._source_of(self._node)
-        if (why := self._draft._without_event_time(source)) is not None:
-            raise mistake(f"with_timestamps behind source {source!r}: {why}.")
         given = f"{source}-timestamps" if name is None else name
         parts = {"fn": fn, "strategy": watermarks, "source": source}
         return Stream(self._draft, self._grow(plan.Timestamps, given, **parts), self._type)

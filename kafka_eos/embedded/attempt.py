@@ -85,15 +85,16 @@ class AttemptRunner:
         ends: Mapping[str, Positions] | None,
         policy: Policy,
         meets: Mapping[str, Collection[str]],
+        following: Collection[str],
         desk: Desk,
         worker_timeout: float,
     ) -> None:
-        """``meets``: see ``plan.Graph``."""
+        """``meets``, ``following``: see ``plan.Graph``."""
         now = time.monotonic()
         self._coordinator, self._resumed, self._crew = coordinator, resumed, Crew(workers)
         self._events, self._observe, self._ends, self._desk = events, observe, ends, desk
         self._worker_timeout, self._session = worker_timeout, resumed.term.n
-        waiting = bootstrap.waiting(meets, resumed.positions)
+        held = bootstrap.Held.at_start(meets, following, resumed.positions)
         self._attempt = Attempt.of(
             policy,
             EpochId(resumed.first_epoch, resumed.term),
@@ -101,9 +102,9 @@ class AttemptRunner:
             Housekeeping(1 if policy.limit == 1 else _SWEEP_EVERY, now),
             now,
             under_way=bool(resumed.in_flight),
-            filling=bool(waiting),
+            filling=bool(held.waiting),
         )
-        self._meets, self._waiting = meets, waiting
+        self._meets, self._held = meets, held
         self._tell_who_waits(resumed.positions)
         self._preparation = Preparation(workers, worker_timeout, now)
         self._answers = Answers()
@@ -153,7 +154,8 @@ class AttemptRunner:
             states=resumed.states,
             in_flight=resumed.in_flight,
             ends=None if self._ends is None else share(self._ends, subtask, parallelism),
-            waiting=self._waiting,
+            waiting=self._held.waiting,
+            silent=self._held.silent,
         )
 
     # ------------------------------------------------------------ facts
@@ -341,15 +343,15 @@ class AttemptRunner:
         self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Sources whose tables are whole in the epoch that was decided are read from now on."""
-        waiting = bootstrap.waiting(self._meets, self._known)
-        if waiting == self._waiting:
+        """Sources that wait for nothing any more in the epoch that was decided are read from now on."""
+        held = self._held.decided(self._meets, self._known)
+        if held == self._held:
             return
         hit("bootstrap.done")
-        self._waiting = waiting
+        self._held = held
         self._tell_who_waits(self._known)
-        self._crew.tell(control.Waiting(session=self._session, sources=waiting))
-        if not waiting:
+        self._crew.tell(control.Waiting(session=self._session, sources=held.waiting, silent=held.silent))
+        if not held.waiting:
             self._events.put(Learned(self._session, facts.Filled()))
 
     def _tell_who_waits(self, positions: Mapping[str, Positions]) -> None:

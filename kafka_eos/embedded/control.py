@@ -50,6 +50,8 @@ class Start(Message, frozen=True):
     """For a bounded run: where each source may stop."""
     waiting: frozenset[str]
     """Sources that are not read yet; see ``protocol.bootstrap``."""
+    silent: frozenset[str]
+    """Those of them that event time does not wait for."""
 
 
 class Begin(Message, frozen=True):
@@ -99,9 +101,10 @@ class GoOn(Message, frozen=True):
 
 
 class Waiting(Message, frozen=True):
-    """These sources still wait for tables, and no others."""
+    """These sources still wait for others, and no more; ``silent``: those of them that event time does not wait for."""
 
     sources: frozenset[str]
+    silent: frozenset[str]
 
 
 class SlowestElsewhere(Message, frozen=True):

@@ -13,7 +13,7 @@ import math
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from kafka_eos.interfaces import (
     Writer,
     total_lag,
 )
-from kafka_eos.open_task import Base, OpenTask, Share
+from kafka_eos.open_task import Base, OpenTask, Share, not_waited_for
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import STEADILY
 from kafka_eos.plan import Forward, PartialFold, Plan, Requests, Segment, Sink
@@ -79,7 +79,9 @@ class OpenPlan:
         """``done`` hears of each epoch to which all segments have come; ``told`` how far the restore is."""
         self.readers: dict[str, Reader[Any]] = {}
         self.waiting = start.waiting
-        """Sources that are not read yet: their rows are joined with tables that are not whole."""
+        """Sources that are not read yet, because others are read before them."""
+        self.silent = start.silent
+        """Those of them that event time does not wait for."""
         self.tasks: list[Task] = []
         self._written = dict.fromkeys((sink.name for sink in plan.sinks), 0)
         self._plan, self._settings, self._start, self._storage, self._local = plan, settings, start, storage, local[0]
@@ -138,7 +140,9 @@ class OpenPlan:
         tally = lambda: self._tallies[self._current]  # noqa: E731
         signals = {name: self.exchanges.signal(edge, self._deliver_time) for name, edge in self.exchanges.edges.items()}
         clock = ProcessingTime(wall_clock, UNKNOWN).now
-        self._chain = self._opened.connect(outputs, senders, tally, signals=signals, pace=STEADILY, clock=clock)
+        self._chain = self._opened.connect(
+            outputs, senders, tally, signals=signals, pace=STEADILY, clock=clock, waived=self._waived
+        )
         self._services = Services(self._refuse_record, self._chain.refuse_row, self._leave_out)
         for segment in self._segments:
             self._open_writers(segment)
@@ -407,6 +411,15 @@ class OpenPlan:
 
     def waits(self, source: str) -> bool:
         return source in self.waiting
+
+    def passed_over(self, segment: Segment, source: str) -> None:
+        if source in self.silent:
+            self.push(segment, source, None)
+
+    def _waived(self, source: str) -> Collection[str]:
+        """Splits that event time does not wait for."""
+        positions = self.readers[source].positions()
+        return positions.keys() if source in self.silent else not_waited_for(self._plan, source, positions)
 
     def room(self, edge: int) -> bool:
         local = self._by_edge[edge].inputs[edge, self._subtask]

@@ -157,8 +157,8 @@ class Session:
                         reading = True
                     case Count(round=number):
                         self._count(number)
-                    case Waiting(sources=sources):
-                        self._opened.waiting = sources
+                    case Waiting(sources=sources, silent=silent):
+                        self._opened.waiting, self._opened.silent = sources, silent
                     case SlowestElsewhere(slowest=slowest):
                         self._opened.drift.hear(slowest)
                     case Assign(source=source, positions=positions):

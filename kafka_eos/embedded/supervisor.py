@@ -88,6 +88,7 @@ class Supervisor:
             self._ends,
             policy,
             self._plan.meets,
+            self._plan.following,
             self._job_master.desk,
             settings.worker_timeout,
         )

@@ -109,6 +109,9 @@ class Surroundings(Protocol):
     def waits(self, source: str) -> bool:
         """Is the source not to be read yet?"""
 
+    def passed_over(self, segment: Segment, source: str) -> None:
+        """It was not: event time may go on without it."""
+
     def room(self, edge: int) -> bool:
         """May more rows be made for this exchange?"""
 
@@ -289,7 +292,10 @@ class Task:
             return 0
         records = 0
         for name, reader in self.parts.readers.items():
-            if ("source", name) in self._gate.blocked or self._around.waits(name):
+            if ("source", name) in self._gate.blocked:
+                continue
+            if self._around.waits(name):
+                self._around.passed_over(self.segment, name)
                 continue
             asked = time.perf_counter()
             log_context.enter(name)

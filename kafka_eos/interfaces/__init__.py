@@ -67,6 +67,7 @@ from kafka_eos.interfaces.sources import (
     CheckedSource,
     LagOfEach,
     Reader,
+    Sequenced,
     Source,
     total_lag,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "Retries",
     "RowCount",
     "SaysWhy",
+    "Sequenced",
     "Services",
     "Session",
     "Sink",

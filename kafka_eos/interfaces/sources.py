@@ -88,6 +88,18 @@ class Bounded(Protocol):
         """
 
 
+@runtime_checkable
+class Sequenced(Protocol):
+    """A source that knows which of its splits event time need not wait for."""
+
+    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
+        """Of the splits that one subtask has read up to ``positions``, and no others.
+
+        These are splits that are read to their end for good, and splits whose rows are later than those of another
+        split that is read first. The answer follows from the positions alone: nobody is asked.
+        """
+
+
 class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 

@@ -46,7 +46,7 @@ _ALL: Final = (
         ("source", "split"),
         "1 while a partition waits for slower ones.",
     ),
-    Metric("source_waiting", "gauge", ("source",), "1 while a source waits until its tables are whole."),
+    Metric("source_waiting", "gauge", ("source",), "1 while a source waits until others are read to their end."),
     Metric("written_records", "counter", ("sink",), "Records handed to writers; see read_records."),
     Metric("committed_records", "counter", ("sink",), "Records made visible, each once."),
     Metric("segment_seconds", "counter", ("segment", "state"), "Where time goes: busy, reading, blocked; all workers."),

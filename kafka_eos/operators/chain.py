@@ -39,7 +39,7 @@ from kafka_eos.operators.base import (
     no_timers,
 )
 from kafka_eos.operators.due import Due
-from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal
+from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal, Waived, waits_for_all
 from kafka_eos.operators.worked import Worked
 from kafka_eos.plan import (
     Broadcasting,
@@ -83,6 +83,7 @@ class Chain:
         pace: Pace = AT_BARRIERS,
         clock: Callable[[], int] = wall_clock,
         subtask: int = 0,
+        waived: Waived = waits_for_all,
     ) -> None:
         """``nodes``: those that work here, if not all of the plan do; rows may only be pushed to them.
 
@@ -91,7 +92,7 @@ class Chain:
         ``tally`` is where records and dead letters are counted now. ``signals`` are where watermarks leave, as rows do
         through ``exchanges``; of a source they are made, as often as ``pace`` says, once its splits are assigned.
         ``clock`` shows processing time; who has a chain looks at it, with ``tick``. The first ``subtask`` records dead
-        letters of rows that all have got.
+        letters of rows that all have got. ``waived`` says which splits are not waited for.
         """
         self._tally, self._sources = tally, {source.name for source in plan.sources}
         self._plan, self._outputs, self._exchanges = plan, outputs, exchanges or {}
@@ -117,7 +118,7 @@ class Chain:
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
         self._due = Due(pace.slice)
-        self._event_time = EventTime(plan, self._operators, signals or {}, self._running, pace, self._due)
+        self._event_time = EventTime(plan, self._operators, signals or {}, self._running, pace, self._due, waived)
 
     def assign(self, source: str, splits: Collection[str]) -> None:
         """These splits of a source are read here from now on: called before its first row, and as more are found."""

@@ -25,6 +25,13 @@ from kafka_eos.records import Batch, Watermark
 
 Signal = Callable[[Watermark], None]
 """Takes a watermark out of the chain."""
+Waived = Callable[[str], Collection[str]]
+"""The splits of a source that event time does not wait for now."""
+
+
+def waits_for_all(source: str) -> Collection[str]:
+    """Event time waits for each split of every source."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +63,13 @@ class EventTime:
         running: Callable[[Node, Callable[[], Iterable[Batch[Any]]]], Iterator[None]],
         pace: Pace,
         due: Due,
+        waived: Waived,
     ) -> None:
         """``running(node, made)`` hands on what an operator makes when it is told, a batch at each step.
 
         ``due`` is where work is that may take long.
         """
-        self._due = due
+        self._due, self._waived = due, waived
         self._plan, self._operators, self._signals, self._running, self._pace = plan, operators, signals, running, pace
         self._making: dict[str, list[tuple[str, Generating]]] = {}
         """By source, the operators that make its watermarks here."""
@@ -118,7 +126,9 @@ class EventTime:
     def _make(self, source: str, now: float | None) -> None:
         if now is not None:
             self._made[source] = now
+        waived = self._waived(source)
         for name, operator in self._making[source]:
+            operator.waive(waived)
             self.hand_on(name, operator.watermark(now))
 
     # ------------------------------------------------------------ step by step, see ``due``

@@ -76,6 +76,9 @@ class Timestamps:
     def pause(self, splits: Collection[str]) -> None:
         self._splits = self._splits.pause(splits)
 
+    def waive(self, splits: Collection[str]) -> None:
+        self._splits = self._splits.waive(splits)
+
     def close(self) -> None:
         return None
 

@@ -125,11 +125,26 @@ class Graph:
 
     @cached_property
     def meets(self) -> dict[str, frozenset[str]]:
-        """By source, the tables that its rows may be joined with; sources that meet none, and tables, are left out."""
+        """By source, those that are read before it: the tables that its rows may be joined with, and what it is after.
+
+        Sources that wait for none, and tables, are left out.
+        """
         joins = {join: table for table, joins in self.joins_of_tables.items() for join in joins}
         streams = (source.name for source in self.sources if not isinstance(source, Table))
         met = {name: frozenset(joins[join] for join in joins.keys() & self.below(name)) for name in streams}
-        return {name: tables for name, tables in met.items() if tables}
+        first = {source.name: frozenset((source.after,)) for source in self.sources if source.after is not None}
+        return {name: awaited for name in met if (awaited := met[name] | first.get(name, frozenset()))}
+
+    @cached_property
+    def awaited(self) -> dict[str, frozenset[str]]:
+        """Sources that others wait for; by each, the joins that keep its rows, if it is a table."""
+        first = (source.after for source in self.sources if source.after is not None)
+        return {**dict.fromkeys(first, frozenset[str]()), **self.joins_of_tables}
+
+    @cached_property
+    def following(self) -> frozenset[str]:
+        """Sources that are after others: as long as they wait, event time goes on without them."""
+        return frozenset(source.name for source in self.sources if source.after is not None)
 
     @cached_property
     def joins_of_tables(self) -> dict[str, frozenset[str]]:

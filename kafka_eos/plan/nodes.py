@@ -117,6 +117,12 @@ class Source(Node):
     source: interfaces.Source[Any]
     on_error: OnError = "stop"
     attribution: Attribution = field(default_factory=Attribution)
+    after: str | None = None
+    """The source that is read to its end before this one is begun; see ``protocol.bootstrap``."""
+
+    @property
+    def time_rules(self) -> Json:
+        return None if self.after is None else {"after": self.after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,12 @@
-"""Which sources wait for which tables: the rows of a stream that are joined with a table come when it is whole.
+"""Which sources wait for which others, because these are read before them.
+
+The rows of a stream that are joined with a table come when the table is whole. Those of a source that is ``after``
+another one come when that one is read to its end.
 
 Pure. A table is whole when its splits are read up to where they ended at the job's first start. That end stands in the
 position of each of its splits, beside what the connector knows, and so does whether it was reached: so it is in every
-checkpoint, and goes with its split to whoever reads it next. A split that is found later ends where it begins.
+checkpoint, and goes with its split to whoever reads it next. A split that is found later ends where it begins. The same
+stands in the positions of a source that another one is after; there it is the end that the source has for good.
 
 Beside them stands where the split was read first, and which joins have got its rows since. A join that is not among
 them would look into a table without what was read before it came: see ``coordinator.origin``.
@@ -15,6 +19,7 @@ read, whoever reads it, with however many workers; and a table that is whole sta
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from kafka_eos.interfaces import Json, Position, Positions
 
@@ -26,6 +31,17 @@ _FROM, _UNTIL, _WHOLE, _JOINS = "from", "until", "whole", "joins"
 def begun(positions: Positions, ends: Positions, joins: Collection[str]) -> Positions:
     """Where the splits of a table are read first, up to where each is to be read before it is whole, and for whom."""
     return {split: _begun(at, ends.get(split, at), joins) for split, at in positions.items()}
+
+
+def ending(positions: Positions, known: Positions, ends: Positions) -> Positions:
+    """Positions of a source that another one is after, as its connector knows them, to go on from ``known``.
+
+    A split that was read before anything was after it is to be read up to its end, like one that is new.
+    """
+    return {
+        split: at if FIELD in at else _begun(at, ends.get(split, at), ())
+        for split, at in restored(positions, known).items()
+    }
 
 
 def _begun(at: Position, end: Position, joins: Collection[str]) -> Position:
@@ -105,9 +121,9 @@ def reached(at: Position) -> Position:
 
 
 def missing(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> dict[str, list[str]]:
-    """By source, the tables that it waits for; none where all are whole.
+    """By source, what it waits for; nothing where all of it is whole.
 
-    ``meets``: those that its rows may be joined with. ``positions``: of the newest epoch that is decided.
+    ``meets``: see ``plan.Graph``. ``positions``: of the newest epoch that is decided.
     """
     filling = {source for source, splits in positions.items() if any(end_of(at) is not None for at in splits.values())}
     return {source: sorted(filling.intersection(tables)) for source, tables in meets.items()}
@@ -118,11 +134,38 @@ def waiting(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positi
     return frozenset(source for source, tables in missing(meets, positions).items() if tables)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Sources that are held while others are read.
+
+    ``waiting``: those that are not read yet. ``silent``: those of them that event time does not wait for.
+    """
+
+    waiting: frozenset[str]
+    silent: frozenset[str]
+
+    @classmethod
+    def at_start(
+        cls, meets: Mapping[str, Collection[str]], following: Collection[str], positions: Mapping[str, Positions]
+    ) -> Held:
+        """``following``: sources that are after others."""
+        held = waiting(meets, positions)
+        return cls(held, held.intersection(following))
+
+    def decided(self, meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> Held:
+        """Of the epoch that was decided these are the positions.
+
+        A source that was silent is waited for by event time first, and read an epoch later. By then every subtask has
+        said that it waits for it: else one would begin, and event time would pass what another one has not begun.
+        """
+        left = waiting(meets, positions)
+        return Held(left | (self.silent - left), self.silent & left)
+
+
 def in_words(awaited: Mapping[str, Sequence[str]]) -> str:
     """``missing`` as a line for people; empty if nobody waits."""
     return "; ".join(
-        f"source {source} waits until {'table' if len(tables) == 1 else 'tables'} {', '.join(tables)} "
-        f"{'is' if len(tables) == 1 else 'are'} whole"
-        for source, tables in awaited.items()
-        if tables
+        f"source {source} waits until {', '.join(others)} {'is' if len(others) == 1 else 'are'} read to the end"
+        for source, others in awaited.items()
+        if others
     )

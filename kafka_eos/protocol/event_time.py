@@ -66,6 +66,8 @@ class Splits:
     time: int = BEGINNING
     paused: frozenset[str] = frozenset()
     """These are not read: what they bring then says nothing about their silence."""
+    waived: frozenset[str] = frozenset()
+    """These are not waited for, whatever they have brought: nothing that they bring now can be late."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Where the clock had taken a split when it was paused or went on, until it brings a row."""
 
@@ -97,10 +99,22 @@ class Splits:
             held={**self.held, **{split: self._newest(split) for split in changed}},
         )
 
+    def waive(self, splits: Iterable[str]) -> Splits:
+        """These, and no others, are not waited for from now on: they are over, or their turn has not come.
+
+        One whose turn comes now has been silent for no time at all.
+        """
+        waived = frozenset(splits)
+        if waived == self.waived:
+            return self
+        back = (self.waived - waived) & self.quiet.keys()
+        return replace(self, waived=waived, quiet={**self.quiet, **dict.fromkeys(back, 0.0)})
+
     def at(self, now: float) -> Splits:
         """It is ``now``, and somebody has just read: all that there was to be read has been told."""
         since = 0.0 if self.looked is None else min(max(now - self.looked, 0.0), STEP)
-        quiet = {split: passed + since * (split not in self.paused) for split, passed in self.quiet.items()}
+        unread = self.paused | self.waived
+        quiet = {split: passed + since * (split not in unread) for split, passed in self.quiet.items()}
         return replace(self, looked=now, quiet=quiet).on()
 
     def on(self) -> Splits:
@@ -126,6 +140,8 @@ class Splits:
         return Watermark(self.time, all(map(self._is_idle, self.quiet)))
 
     def _is_idle(self, split: str) -> bool:
+        if split in self.waived:
+            return True
         quiet, has_none = self.quiet[split], self.highest.get(split, BEGINNING) == BEGINNING
         return _passed(quiet, self.idle_after) or (has_none and _passed(quiet, self.clock_after))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ from kafka_eos.interfaces import (
     Writer,
     total_lag,
 )
-from kafka_eos.open_task import Base, OpenTask, Share, pending_timers
+from kafka_eos.open_task import Base, OpenTask, Share, not_waited_for, pending_timers
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import AT_BARRIERS, Signal
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
+from kafka_eos.protocol import bootstrap
 from kafka_eos.protocol.assignment import subtask_of_split
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Tally, Watermark
@@ -118,6 +119,7 @@ class OpenLevel:
             signals=signals,
             pace=AT_BARRIERS,
             clock=wall_clock,
+            waived=self._waived,
         )
         for name in self._level.sources:
             self._chain.assign(name, self._positions(name).keys())
@@ -256,10 +258,9 @@ class OpenLevel:
             if waiting:
                 self._send(exchange, target, waiting)
         hit("source.capture.before")
-        positions = {name: self._positions(name) for name in self._level.sources}
+        positions = {name: self._read_up_to(name) for name in self._level.sources}
         unread: dict[str, list[SplitId]] = {name: [] for name in self._level.sources}
         for name, reader in self._readers.items():
-            positions[name] = {**positions[name], **reader.positions()}
             unread[name] = [split for split, end in self._ends(name).items() if not reader.reached({split: end})]
         hit("source.capture.after")
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
@@ -309,6 +310,17 @@ class OpenLevel:
 
     def _positions(self, source: str) -> Positions:
         return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(split)}
+
+    def _read_up_to(self, source: str) -> Positions:
+        """How far this task has come."""
+        reader = self._readers.get(source)
+        return {**self._positions(source), **({} if reader is None else reader.positions())}
+
+    def _waived(self, source: str) -> Collection[str]:
+        """Splits that event time does not wait for: all of a source that is not read before another one."""
+        held = bootstrap.Held.at_start(self._plan.meets, self._plan.following, self._spec.positions)
+        positions = self._read_up_to(source)
+        return positions.keys() if source in held.silent else not_waited_for(self._plan, source, positions)
 
     def _ends(self, source: str) -> Positions:
         """Where this task may stop. A split that was found after the positions were known, or waits, is no concern."""

@@ -7,7 +7,7 @@ the source, encoded by the sink, with the timestamp of its record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -110,7 +110,15 @@ def run_local(
         outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
         clock = _Clock(wall_clock() if now is None else now)
         pace = Pace(WITH_EACH_BATCH.every, clock.seconds)
-        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=pace, clock=clock.read)
+        assigned: dict[str, list[str]] = {}
+        unread = set(plan.following)
+
+        def waived(source: str) -> Collection[str]:
+            """A source that another one is after is over when that is read, and that one waits until then."""
+            first = {after.after for after in plan.sources if after.name not in unread}
+            return assigned.get(source, ()) if source in unread | first else ()
+
+        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.refuse_row
@@ -121,10 +129,12 @@ def run_local(
         for name, batches in read.items():
             origins = [batch.origin for batch in batches if isinstance(batch, Batch)]
             splits = {(origin.topic, partition) for origin in origins for partition in origin.partitions}
-            chain.assign(name, [f"{topic}/{partition}" for topic, partition in splits])
+            assigned[name] = [f"{topic}/{partition}" for topic, partition in splits]
+            chain.assign(name, assigned[name])
         timed = {node.source for node in plan.nodes if isinstance(node, Timestamps) and node.strategy.heeds_silence}
         silent = [name for name in names if name in timed]
         for name, batches in read.items():
+            unread.discard(name)
             for batch in batches:
                 if isinstance(batch, Wait):
                     _wait(batch.seconds, clock, chain, silent)

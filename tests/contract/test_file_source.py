@@ -22,13 +22,12 @@ import pyarrow.parquet
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos import Pipeline, bounded
 from kafka_eos.connectors.files import FileSink, FileSource
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, InputLost, PlanError, PoisonRecord
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import JobContext, Services, TaskContext
 from kafka_eos.records import Batch, RawRecord
-from kafka_eos.testing import MemorySink, SourceUnderTest, check_source
+from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
 
 CTX = JobContext("job", Term(1), {})
@@ -294,11 +293,40 @@ def test_only_names_that_match_are_read(tmp_path: Path) -> None:
     assert [*FileSource(tmp_path, value=int, files="part-*").discover(CTX, None)] == ["part-1.txt/0"]
 
 
-def test_event_time_is_refused_with_the_reason(tmp_path: Path) -> None:
-    stream = Pipeline("job").source(FileSource(tmp_path, value=Order), name="files")
-    with pytest.raises(PlanError, match="with_timestamps behind source 'files': each file is a split of its own"):
-        stream.with_timestamps(lambda order: order.id, watermarks=bounded(1))
-    stream.sink(MemorySink(), name="out")
+def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_path: Path) -> None:
+    source = FileSource(tmp_path, value=Order, until="latest")
+    with pytest.raises(ConfigError, match="no file that matches"):
+        source.discover(CTX, None)
+    lines(tmp_path / "a.jsonl", ORDERS[:3])
+    known = source.discover(CTX, None)
+    lines(tmp_path / "b.jsonl", ORDERS[3:])
+
+    assert source.discover(CTX, known) == known
+    reader = opened(source, known)
+    assert read(reader) == ORDERS[:3] and reader.reached(source.bounds(known) or {})
+    assert source.bounds(reader.positions()) == source.bounds(known) == reader.positions()
+    assert FileSource(tmp_path, value=Order).bounds(known) is None
+
+
+@pytest.mark.parametrize(
+    ("in_order", "waited_for"),
+    [(True, ["a-1", "a-1", "a", "b"]), (False, ["a a-1 b", "a a-1 b", "a b", "b"])],
+)
+def test_event_time_waits_for_the_file_at_hand_and_without_an_order_for_all_that_are_left(
+    tmp_path: Path, in_order: bool, waited_for: list[str]
+) -> None:
+    """A file is over when its end has been seen, which is at the next read."""
+    for number, name in enumerate(("a-1", "a", "b")):
+        lines(tmp_path / f"{name}.jsonl", ORDERS[number : number + 1])
+    source = FileSource(tmp_path, value=Order, in_order=in_order)
+    reader = opened(source)
+    waits: list[str] = []
+    for _ in waited_for:
+        at = reader.positions()
+        waits.append(" ".join(sorted(name.removesuffix(".jsonl/0") for name in at.keys() - source.not_waited_for(at))))
+        reader.poll(1, 0)
+
+    assert waits == waited_for
 
 
 # ---------------------------------------------------------------- a whole job

@@ -12,8 +12,10 @@ from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, Positions
 from kafka_eos.protocol.bootstrap import (
     FIELD,
+    Held,
     begun,
     end_of,
+    ending,
     has_got_all,
     in_words,
     plain,
@@ -115,9 +117,44 @@ def test_a_join_that_loses_what_it_had_got_has_not_got_all() -> None:
 
 def test_who_waits_is_said_with_what_for() -> None:
     assert in_words({"orders": ["rates"], "clicks": [], "views": ["pages", "users"]}) == (
-        "source orders waits until table rates is whole; source views waits until tables pages, users are whole"
+        "source orders waits until rates is read to the end; source views waits until pages, users are read to the end"
     )
     assert in_words({"orders": []}) == ""
+
+
+def test_a_source_after_another_one_is_waited_for_in_event_time_an_epoch_before_it_is_read() -> None:
+    """So no worker goes on with its rows before all workers have said that event time waits for theirs."""
+    meets = {"live": {"history"}}
+    unread = {"history": ending(POSITIONS, {}, ENDS), "live": {}}
+    read = {"history": {split: reached(at) for split, at in unread["history"].items()}, "live": {}}
+
+    held = [Held.at_start(meets, {"live"}, unread)]
+    for positions in (unread, read, read):
+        held.append(held[-1].decided(meets, positions))
+
+    assert [(sorted(each.waiting), sorted(each.silent)) for each in held] == [
+        (["live"], ["live"]),
+        (["live"], ["live"]),
+        (["live"], []),
+        ([], []),
+    ]
+    assert Held.at_start(meets, {"live"}, read) == Held(frozenset(), frozenset())
+
+
+def test_a_stream_that_waits_for_a_table_is_waited_for_in_event_time_and_read_at_once() -> None:
+    meets = {"stream": {"table"}}
+    held = Held.at_start(meets, (), {"table": begun(POSITIONS, ENDS, JOINS)})
+
+    assert held == Held(frozenset({"stream"}), frozenset())
+    assert held.decided(meets, {"table": whole(table=True)}) == Held(frozenset(), frozenset())
+
+
+def test_a_split_that_was_read_before_anything_was_after_it_is_read_to_its_end_first() -> None:
+    known = ending({ONE: POSITIONS[ONE]}, {}, ENDS)
+
+    found = ending(POSITIONS, known, {ONE: {"offset": 99}, OTHER: ENDS[OTHER]})
+
+    assert found == {**known, OTHER: found[OTHER]} and end_of(found[OTHER]) == ENDS[OTHER]
 
 
 def whole(table: bool) -> Positions:

@@ -193,6 +193,23 @@ def test_without_idleness_a_silent_split_is_waited_for_for_ever() -> None:
     assert splits.watermark == Watermark(BEGINNING)
 
 
+def test_a_split_that_is_over_holds_nobody_back() -> None:
+    splits = Splits(0).assigned("ab").seen({"a": 50, "b": 90}).at(0.0)
+
+    assert splits.waive("a").at(1.0).watermark == Watermark(89)
+    assert splits.waive("ab").at(1.0).watermark == Watermark(89, idle=True), "and where all are, none waits"
+
+
+def test_a_split_whose_turn_has_not_come_is_waited_for_when_it_has() -> None:
+    splits = Splits(0, idle_after=1.0).assigned("ab").waive("b").seen({"a": 50}).at(0.0)
+    assert splits.watermark == Watermark(49)
+
+    begun = splits.at(5.0).at(6.0).waive("a").at(6.5)
+
+    assert begun.watermark == Watermark(49), "its silence begins with its turn"
+    assert begun.seen({"b": 70}).at(6.6).watermark == Watermark(69)
+
+
 def test_a_split_that_is_found_later_does_not_take_time_back() -> None:
     splits = Splits(0).assigned("a").seen({"a": 50}).at(0.0).assigned("b").at(0.1)
 

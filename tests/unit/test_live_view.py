@@ -63,7 +63,7 @@ def test_who_waits_for_which_table_is_said_until_nobody_does(monkeypatch: pytest
     view("tables", {"waiting": {"orders": ["rates"]}})
     view("tables", {"waiting": {"orders": []}})
 
-    assert said == ["source orders waits until table rates is whole"]
+    assert said == ["source orders waits until rates is read to the end"]
 
 
 def test_the_column_of_dead_letters_holds_figures() -> None:
