@@ -576,7 +576,8 @@ def test_the_backfill_shown_reads_files_and_then_the_topic(
     tmp_path: Path, bootstrap: str, topic: Callable[..., str]
 ) -> None:
     """The pipeline of docs/backfill.md as it is, but for places and the day of its cut."""
-    orders, totals, day = topic(1), topic(1), datetime.datetime.now(datetime.UTC).replace(hour=0, minute=0, second=0)
+    orders, totals = topic(1), topic(1)
+    day = datetime.datetime.now(datetime.UTC).replace(hour=0, minute=0, second=0) - datetime.timedelta(days=4)
     (shown,) = blocks(ROOT / "docs/backfill.md", "python")
     shown = shown.replace("/data/orders", str(tmp_path / "purchases")).replace("2026, 3, 1,", "2020, 3, 1,")
     shown = shown.replace('KafkaSource("orders"', f'KafkaSource("{orders}"')

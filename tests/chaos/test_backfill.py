@@ -66,7 +66,7 @@ def test_a_backfill_that_is_killed_hands_over_to_kafka_each_record_once_and_in_o
     """Workers and supervisors die while files are read, when the last one is, and when the topic has been begun."""
     job = begun(new_job, KAFKA_EOS_PARALLELISM=workers)
 
-    job.run(f"worker.ack.before=kill@2;commit.before=kill@2;{handover};worker.ack.before=kill@2;commit.between=kill")
+    job.run(f"worker.ack.before=kill@2;commit.before=kill@2;{handover};worker.ack.before=kill@2;commit.before=kill@2")
 
     check(job)
 

@@ -87,6 +87,7 @@ ELSEWHERE = frozenset(
         "aside.py",
         "asked.py",
         "avro.py",
+        "backfill.py",
         "backlog.py",
         "clocked.py",
         "lake.py",
@@ -104,7 +105,7 @@ ELSEWHERE = frozenset(
 )
 """They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
 their test has, or for the clock at the end; or write to a database or a
-receiver (spark/test_tables.py, spark/test_systems.py, chaos/test_lake.py)."""
+receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")
