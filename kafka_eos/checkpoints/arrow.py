@@ -64,6 +64,15 @@ class PyArrowStore:
     def list(self, directory: str) -> Sequence[str]:
         return self._entries(self._path(directory))
 
+    def directories(self) -> Sequence[str]:
+        from pyarrow.fs import FileSelector
+
+        try:
+            found = self._files.get_file_info(FileSelector(self._root))
+        except FileNotFoundError:
+            return []
+        return [info.base_name for info in found if not info.is_file]
+
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             self._delete(name)

@@ -36,6 +36,8 @@ class LocalLog:
     root: Path
     name: str
     full: int = FULL
+    keep: int | None = None
+    """So many full files are kept, the newest; None: all."""
 
     def append(self, line: str) -> None:
         """Add a line. Whoever else appends, from whichever process, does not tear it."""
@@ -128,6 +130,9 @@ class LocalLog:
         os.rename(self._growing, self.root / name)
         for directory in (self._directory, self.root):
             files.sync_directory(directory)
+        if self.keep is not None:
+            for old in self._segments()[: -self.keep]:
+                (self._directory / old.file).unlink(missing_ok=True)
         return True
 
     def _compress(self, plain: Path, target: Path) -> None:

@@ -118,6 +118,13 @@ class ObjectStore:
             found = obstore.list_with_delimiter(self._client, directory)
             return [entry["path"].rpartition("/")[2] for entry in found["objects"]]
 
+    def directories(self) -> Sequence[str]:
+        import obstore
+
+        with _own_errors("/"):
+            found = obstore.list_with_delimiter(self._client)
+            return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
+
     def delete(self, names: Sequence[str]) -> None:
         """As ``Store``; S3 takes a thousand names in one request. Other stores stop at a name that is absent."""
         import obstore

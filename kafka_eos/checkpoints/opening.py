@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from kafka_eos.addresses import expect_no_secret
 from kafka_eos.checkpoints import arrow, objects, paths
-from kafka_eos.checkpoints.remote import RemoteStorage
+from kafka_eos.checkpoints.remote import RemoteStorage, Store
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import ConfigError
 
@@ -34,6 +34,11 @@ def find_storage(where: str | Path) -> JobStorage | None:
     return storage if any(storage.list(kind) for kind in _MARKS) else None
 
 
+def jobs_in(uri: str) -> list[str]:
+    """Names that jobs may have which keep their checkpoints in this store. OSError if nobody can tell."""
+    return sorted(name for name in _connected(uri).directories() if "." not in name)
+
+
 def _directory(where: str | Path) -> Path | None:
     """The local directory that is meant; None if it is elsewhere."""
     if isinstance(where, str) and "://" in where:
@@ -43,8 +48,12 @@ def _directory(where: str | Path) -> Path | None:
 
 
 def _remote(uri: str) -> RemoteStorage:
+    return RemoteStorage(_connected(uri))
+
+
+def _connected(uri: str) -> Store:
     try:
         expect_no_secret(uri)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return RemoteStorage((objects if urlsplit(uri).scheme in objects.SCHEMES else arrow).connect(uri))
+    return objects.connect(uri) if urlsplit(uri).scheme in objects.SCHEMES else arrow.connect(uri)

@@ -15,6 +15,7 @@
     requests/<token>.json             what somebody asks the running job to do
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
+    told.jsonl                        the newest of the history, told on this machine, if the history is in a store
     ledger.jsonl                      what the job knew at each commit, for the audit; see ``ledger``
     identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
@@ -48,7 +49,9 @@ JVM_LOCK = "lock.jvm"
 """Of a Structured Streaming query: held by its driver's Java process."""
 HISTORY = "history.jsonl"
 LEDGER = "ledger.jsonl"
-LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger"}
+TOLD = "told.jsonl"
+"""Only on a machine where supervisors run a job whose history is in a store."""
+LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger", TOLD: "told"}
 """What is appended to, and the directory of its segments: of full ones; of all where nothing can be appended to."""
 COMPRESSED = ".gz"
 IDENTITY = "identity.json"

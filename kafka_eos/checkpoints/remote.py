@@ -53,6 +53,9 @@ class Store(Protocol):
     def list(self, directory: str) -> Sequence[str]:
         """Plain names in a directory, in any order. Of an absent one: none."""
 
+    def directories(self) -> Sequence[str]:
+        """Plain names of those right below, in any order."""
+
     def delete(self, names: Sequence[str]) -> None:
         """Each at once and whole, in any order, in as few requests as the store needs. Absent is fine."""
 

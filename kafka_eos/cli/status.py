@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 from rich.table import Table
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.opening import jobs_in
 from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, no_job, settings_of
 from kafka_eos.coordinator import elsewhere
 from kafka_eos.coordinator.lock import is_held
@@ -22,6 +24,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.settings import seconds
 from kafka_eos.terminal.output import say, show
 
+_AT_ONCE = 16
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
@@ -63,22 +66,27 @@ def status(
 def list_(as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None:
     """The jobs of this machine, running or not, by name, and how each stands.
 
+    With checkpoints in a store also those of other machines that are there; it looks for a sign of life of each, for
+    some seconds.
+
     Example: `kafka-eos list`
+
+    Example: `kafka-eos list --checkpoint-dir s3://checkpoints/prod`
     """
     home = home_of_jobs(checkpoint_dir)
-    found = list(_all(home))
+    found = _all(home, checkpoint_dir)
     if as_json:
         for each in found:
             _tell(each)
         return
     if not found:
-        say(f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir")
+        say(f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir, a path or s3://…")
         return
-    table = Table("job", "state", "process", "epoch", "committed", "lag", "restarts")
+    table = Table("job", "state", "process", "host", "epoch", "committed", "lag", "restarts")
     for each in found:
         table.add_row(
-            each.job, each.how, _number(each.pid, "d"), _number(each.epoch, "d"), _ago(each), _number(each.lag),
-            str(each.restarts),
+            each.job, each.how, _number(each.pid, "d"), each.host or "", _number(each.epoch, "d"), _ago(each),
+            _number(each.lag), str(each.restarts),
         )  # fmt: skip
     show(table)
 
@@ -90,10 +98,18 @@ def _duration(text: str) -> float:
         raise ConfigError(f"--max-age: {error}") from None
 
 
-def _all(home: Path) -> Iterator[Standing]:
-    for path in sorted(home.glob(f"*/{STATUS}")):
-        if (found := _standing(path.parent)) is not None:
-            yield found
+def _all(home: Path, checkpoint_dir: str | None) -> list[Standing]:
+    """All of them at once: to look for a sign of life takes a while."""
+    names = {path.parent.name for path in home.glob(f"*/{STATUS}")}
+    where = settings_of(checkpoint_dir).checkpoint_dir
+    if isinstance(where, str):
+        try:
+            names |= {*jobs_in(where)}
+        except OSError as error:
+            raise ConfigError(f"the checkpoint store {where} cannot be read: {error}") from error
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(lambda name: _here_or_elsewhere(name, checkpoint_dir), sorted(names))
+        return [each for each in found if each is not None]
 
 
 def _standing(directory: Path) -> Standing | None:

@@ -7,8 +7,9 @@ running job says once that lines cannot be written, until one can be again, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +19,48 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.term import now_ms
 from kafka_eos.interfaces import Json
 
+_TOLD_FILES = 1
+"""Full files that are kept of what is only told here."""
+
 
 class History:
-    """The diary of a running job. ``notice`` hears, in words, that events are missing from here on."""
+    """The diary of a running job. ``notice`` hears, in words, that events are missing from here on.
 
-    def __init__(self, storage: JobStorage, notice: Callable[[str], None]) -> None:
+    ``directory``: where the newest events are told as well, for the dashboard of this machine; None if the storage is
+    there itself.
+    """
+
+    def __init__(self, storage: JobStorage, notice: Callable[[str], None], directory: Path | None = None) -> None:
         self._storage, self._notice = storage, notice
-        self._failing = False
+        self._told = None if directory is None else LocalLog(directory, paths.TOLD, keep=_TOLD_FILES)
+        self._failing: set[str] = set()
 
     def write(self, event: str, **facts: Json) -> None:
         """As ``write``; raises nothing if the storage cannot be written."""
+        line = _line(event, facts)
+        if self._told is not None:
+            self._append(paths.TOLD, self._told.append, line, "the dashboard does not show what happens from here on")
+        lacks = f"events from {event!r} on are missing there, and the audit cannot know of them"
+        self._append(paths.HISTORY, partial(self._storage.append, paths.HISTORY), line, lacks)
+
+    def _append(self, name: str, append: Callable[[str], None], line: str, lacks: str) -> None:
         try:
-            write(self._storage, event, **facts)
+            append(line)
         except OSError as error:
-            if not self._failing:
-                self._failing = True
-                self._notice(
-                    f"{paths.HISTORY} cannot be written: {error}. The job goes on; events from {event!r} on are "
-                    "missing there, and the audit cannot know of them"
-                )
+            if name not in self._failing:
+                self._failing.add(name)
+                self._notice(f"{name} cannot be written: {error}. The job goes on; {lacks}")
         else:
-            self._failing = False
+            self._failing.discard(name)
 
 
 def write(storage: JobStorage, event: str, **facts: Json) -> None:
     """Append an event with its time, ``at``, in milliseconds since the Unix epoch. Raises OSError."""
-    storage.append(paths.HISTORY, json.dumps({"event": event, "at": now_ms(), **facts}))
+    storage.append(paths.HISTORY, _line(event, facts))
+
+
+def _line(event: str, facts: Mapping[str, Json]) -> str:
+    return json.dumps({"event": event, "at": now_ms(), **facts})
 
 
 def read(storage: JobStorage) -> list[dict[str, Json]]:
@@ -52,8 +69,12 @@ def read(storage: JobStorage) -> list[dict[str, Json]]:
 
 
 def newest(directory: Path, size: int) -> list[dict[str, Any]] | None:
-    """The newest events of a job whose history is kept in this directory, some ``size`` bytes; None if it is not."""
-    lines = LocalLog(directory, paths.HISTORY).tail(size)
+    """The newest events, some ``size`` bytes, of a job with this directory; None if none are known here.
+
+    If its history is in a store, those that supervisors of this machine have told.
+    """
+    tails = (LocalLog(directory, name).tail(size) for name in (paths.HISTORY, paths.TOLD))
+    lines = next((tail for tail in tails if tail is not None), None)
     return None if lines is None else _events(lines)
 
 

@@ -127,7 +127,8 @@ class JobMaster:
     def _lead(self, storage: JobStorage) -> None:
         """As ``run``, with the job's lock held."""
         storage.tidy()
-        history = History(storage, self.notice)
+        here = self._settings.checkpoints_of(self._plan.name) == self._directory
+        history = History(storage, self.notice, None if here else self._directory)
         self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
         self.observe("started", job=self._plan.name)
         self.observe("plan", **outline(self._plan, self._settings))

@@ -16,6 +16,7 @@ import pytest
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.coordinator.status import STATUS
+from kafka_eos.ui import reading
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, check, read
 from tests.chaos.running import Running, audit_passes, check_all, refused, running
@@ -184,6 +185,8 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
             told = told_at(job, two)
             assert (told["how"], told["pid"], told["host"]) == ("running", leader.pid, socket.gethostname())
             assert told["epoch"] is not None
+            (listed,) = asked(job, tmp_path, "list", "--json")
+            assert (listed["job"], listed["how"], listed["pid"]) == (job.name, "running", leader.pid)
 
             leader.kill()
 
@@ -191,17 +194,26 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
             assert f"process {leader.pid} on " in log.read_text()
             assert "is gone: this supervisor takes over" in log.read_text()
         assert told_at(job, one)["how"] == "stopped", "who led last ended in order, elsewhere"
+        for home in (one, two):
+            shown = reading.find(home / ".kafka-eos", job.name)
+            assert shown is not None and shown.diary is not None
+            assert {"started", "running", "committed"} <= {event["event"] for event in shown.diary}
         check(job)
 
 
 def told_at(job: Job, home: Path) -> dict[str, Any]:
     """What ``kafka-eos status`` says on one machine."""
-    command = [sys.executable, "-m", "kafka_eos", "status", job.name, "--json"]
+    (found,) = asked(job, home, "status", job.name, "--json")
+    return found
+
+
+def asked(job: Job, home: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The objects that a command prints on one machine."""
     where = {**job.environ(), "KAFKA_EOS_CHECKPOINT_DIR": job.environment["TEST_CHECKPOINTS"]}
+    command = [sys.executable, "-m", "kafka_eos", *arguments]
     done = subprocess.run(command, env=where, cwd=home, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @contextmanager

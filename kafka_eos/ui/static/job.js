@@ -44,7 +44,7 @@ function Plan({ job, room }) {
 
 function Epochs({ job, room }) {
   if (job.epochs.length === 0) {
-    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch is decided yet." : "The job's history is not in its directory: with checkpoints in a store it lies there."}</p><//>`;
+    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch is decided yet." : "Nothing is known of its epochs here: it was run on another machine, or by an older version with checkpoints in a store."}</p><//>`;
   }
   const faults = job.happenings.filter((each) => each.fault);
   const rows = job.epochs.slice(-20).reverse().map((each) => [

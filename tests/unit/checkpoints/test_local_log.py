@@ -114,6 +114,17 @@ def test_it_is_read_whole_while_it_grows_and_is_compressed(log: LocalLog) -> Non
     assert len(log.lines()) == 400
 
 
+def test_only_the_newest_are_kept_where_that_is_enough(tmp_path: Path) -> None:
+    log = LocalLog(tmp_path, paths.TOLD, FULL, keep=1)
+    lines = [f"line {number:06d}" for number in range(100)]
+    for line in lines:
+        log.append(line)
+
+    found = log.lines()
+    assert len(list((tmp_path / "told").iterdir())) == 1
+    assert len(found) > 15 and found == lines[-len(found) :]
+
+
 def test_several_processes_append(log: LocalLog) -> None:
     names = ("a", "b", "c")
     started = [writer(log.root, 0, 200, name) for name in names]
