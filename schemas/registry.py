@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kafka_eos.errors import ConfigError, RegistryAway
 from kafka_eos.extras import expect_extra
-from kafka_eos.secrets import masked, without_login
+from kafka_eos.secrets import FROM_FILE, filled, masked, without_login
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""
@@ -57,20 +57,33 @@ class Registry:
     """A registry with Confluent's API, at ``url``: Confluent's own, Apicurio's, Karapace …
 
     ``config``  settings of confluent-kafka's ``SchemaRegistryClient``: ``basic.auth.user.info``, ``bearer.auth.…``,
-                ``ssl.…``, ``timeout`` … (secrets are masked in all output)
+                ``ssl.…``, ``timeout`` … (secrets are masked in all output). ``basic.auth.user.info.from_file`` and
+                its like name a file with the value, which is read anew for each request
     """
 
     def __init__(self, url: str, *, config: Mapping[str, Any] | None = None) -> None:
         expect_extra("registry", "Registry")
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-
         self.url = without_login(url)
         """For people: without a login."""
         self._config = {**_DEFAULTS, **(config or {}), "url": url}
+        self._may_change = any(name.endswith(FROM_FILE) for name in self._config)
         try:
-            self._client = SchemaRegistryClient.new_client(self._config)
+            self._known = filled(self._config)
+            self._made = _client_of(self._known)
         except (ValueError, TypeError, OSError) as error:
             raise ConfigError(f"{self!r}: {without_login(str(error))}") from None
+
+    @property
+    def _client(self) -> Any:
+        """With the secrets that stand in their files now. RegistryAway if one cannot be read: it is written just now."""
+        if self._may_change:
+            try:
+                now = filled(self._config)
+            except ValueError as error:
+                raise RegistryAway(f"a secret for {self!r}: {error}") from None
+            if now != self._known:
+                self._known, self._made = now, _client_of(now)
+        return self._made
 
     def __repr__(self) -> str:
         given = {name: value for name, value in self._config.items() if name != "url" and name not in _DEFAULTS}
@@ -137,6 +150,11 @@ class Registry:
         with self._answering(f"whether a schema is compatible with subject {subject!r}"):
             return bool(self._client.test_compatibility_all_versions(subject, _sent(schema), normalize=True))
 
+    @property
+    def _refused_for_now(self) -> tuple[int, ...]:
+        """Answers after which the login is tried again: a file may get another one."""
+        return (HTTPStatus.UNAUTHORIZED,) if self._may_change else ()
+
     @contextmanager
     def _answering(self, what: str) -> Iterator[None]:
         import httpx2
@@ -146,15 +164,22 @@ class Registry:
             yield
         except errors.SchemaRegistryError as error:
             said = f"the schema registry {self.url} answered to {what}: {error}"
-            if error.http_status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.http_status_code in _LATER:
+            status = error.http_status_code
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (*_LATER, *self._refused_for_now):
                 raise RegistryAway(said) from None
-            raise ConfigError(_advised(said, error.http_status_code)) from None
+            raise ConfigError(_advised(said, status)) from None
         except (httpx2.RequestError, OSError) as error:
             raise RegistryAway(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
         except (errors.OAuthTokenError, json.JSONDecodeError) as error:
             raise RegistryAway(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
         except (httpx2.InvalidURL, ValueError, TypeError) as error:
             raise ConfigError(f"{self!r} cannot be asked for {what}: {error}") from None
+
+
+def _client_of(config: Mapping[str, Any]) -> Any:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    return SchemaRegistryClient.new_client(dict(config))
 
 
 def _errors() -> Any:

@@ -49,6 +49,7 @@ def whole(found: Found) -> dict[str, Json]:
         "splits": splits(progress),
         "watermarks": _watermarks(last),
         "dead": _dead(last),
+        "refused": _refused(last),
         "epochs": [*epochs(events)],
         "happenings": [*happenings(events, found.held)],
         "savepoints": [_savepoint(each) for each in found.savepoints],
@@ -145,6 +146,12 @@ def _dead(last: Mapping[str, Any]) -> list[Json]:
         for source, by in total.items()
         for operator, count in by.items()
     ]
+
+
+def _refused(last: Mapping[str, Any]) -> list[Json]:
+    """The first few records that were refused in this run: which, by whom and why."""
+    first: Mapping[str, list[dict[str, Json]]] = last.get("dead-letters", {}).get("first", {})
+    return [{"source": source, **refusal} for source, refusals in first.items() for refusal in refusals]
 
 
 _TEXTS: Mapping[str, tuple[str, ...]] = {

@@ -44,10 +44,10 @@ function curve(from, to, box, upright) {
   return { d, x: mx, y: my };
 }
 
-// What goes over an edge, as far as it is counted: what a source reads, what a sink gets, what has no room.
+// What goes over an edge: what a sink gets, else what has left the operator above; and what has no room.
 function edge(from, to, rates) {
   const held = from.segment !== to.segment ? rates?.segments[from.segment]?.blocked : undefined;
-  const flow = rates?.read[from.name] ?? rates?.written[to.name];
+  const flow = rates?.written[to.name] ?? rates?.operators[from.name]?.left ?? rates?.read[from.name];
   const level = held > 0.5 ? "high" : held > 0.1 ? "some" : "none";
   return { flow, held, level };
 }
@@ -61,10 +61,15 @@ export function figures(operator, rates) {
 
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-function Box({ operator, at, width, rates, head }) {
-  const states = head ? rates?.segments[operator.segment] : undefined;
+// Shares of time of an operator; older versions tell those of whole segments alone, at their heads.
+export function shares(operator, rates) {
+  return rates?.operators[operator.name] ?? (operator.segment === operator.name ? rates?.segments[operator.name] : undefined);
+}
+
+function Box({ operator, at, width, rates }) {
+  const states = shares(operator, rates);
   const work = Math.min(1, states?.busy ?? 0), wait = Math.min(1 - work, states?.blocked ?? 0);
-  const whole = width - 24, letters = Math.floor(whole / 7.6);
+  const whole = width - 24, letters = Math.floor(whole / 8.2);
   return html`<g transform=${`translate(${at.x} ${at.y})`} class=${`box ${operator.kind}`}>
     <title>${operator.name}: ${operator.kind}. ${operator.detail}</title>
     <rect width=${width} height=${HEIGHT} rx="10" class="frame" />
@@ -90,7 +95,7 @@ export function Graph({ operators, rates, upright, room }) {
         return html`<path d=${way.d} class=${`edge ${told.level}`} />
           ${label && html`<text x=${way.x + (upright ? 6 : 0)} y=${way.y - (upright ? 0 : 6)} class=${`flow ${told.level} ${upright ? "beside" : ""}`}>${label}</text>`}`;
       })}
-      ${operators.map((each) => html`<${Box} operator=${each} at=${places.get(each.name)} width=${box} rates=${rates} head=${each.segment === each.name} />`)}
+      ${operators.map((each) => html`<${Box} operator=${each} at=${places.get(each.name)} width=${box} rates=${rates} />`)}
     </svg>
   </div>`;
 }

@@ -2,7 +2,7 @@
 
 import { html } from "./vendor/htm-preact.js";
 import { Actions, Download, mayAsk } from "./actions.js";
-import { figures, Graph } from "./graph.js";
+import { figures, Graph, shares } from "./graph.js";
 import { useNow, useRoom } from "./live.js";
 import { Section, State, Table, Tile } from "./parts.js";
 import { ago, bytes, clock, count, rate, share, span } from "./text.js";
@@ -29,15 +29,15 @@ function Plan({ job, room }) {
   }
   const { rates } = job;
   const rows = job.operators.map((each) => {
-    const states = each.segment === each.name ? rates?.segments[each.name] : undefined;
-    return [each.name, each.kind, each.inputs.join(", "), figures(each, rates), share(states?.busy), share(states?.blocked), each.detail];
+    const states = shares(each, rates);
+    return [each.name, each.kind, each.inputs.join(", "), figures(each, rates), rate(rates?.operators[each.name]?.left), share(states?.busy), share(states?.blocked), each.detail];
   });
   const timed = Object.keys(rates?.segments ?? {}).length > 0;
   return html`<${Section} title="Plan">
     ${timed && html`<p class="legend"><span><i class="key busy"></i> busy</span><span><i class="key blocked"></i> held up: what is behind has no room</span></p>`}
     <${Graph} operators=${job.operators} rates=${rates} upright=${room < NARROW} room=${room} />
     <details><summary>The same in words</summary>
-      <${Table} caption="Operators of the plan" columns=${["operator", "kind", "rows of", "now", "#busy", "#held up", "what it does"]} rows=${rows} />
+      <${Table} caption="Operators of the plan" columns=${["operator", "kind", "rows of", "now", "#goes on", "#busy", "#held up", "what it does"]} rows=${rows} />
     </details>
   <//>`;
 }
@@ -104,6 +104,12 @@ function Savepoints({ job }) {
 const Letters = ({ job }) => job.dead.length > 0 && html`<${Section} title="Dead letters" note="Records that could not be processed, in this run; they are in the dead letter topic of their source, each with its reason.">
   <${Table} caption="Dead letters by source and operator" columns=${["source", "refused by", "#records"]}
     rows=${job.dead.map((each) => [each.source, each.operator, count(each.count)])} />
+  ${job.refused.length > 0 && html`<details open><summary>The first few, and why</summary>
+    <ol class="happenings">${job.refused.map((each) => html`<li class="fault" key=${`${each.where} ${each.operator}`}>
+      <span class="quiet">${each.operator}</span>
+      <div><strong>${each.where}</strong><p>${each.reason}</p></div>
+    </li>`)}</ol></details>`}
+  <p class="quiet">All of them, with key, value and headers: <code>kafka-eos dead-letters show APP</code></p>
 <//>`;
 
 const Errors = ({ job, now }) => job.errors.length > 0 && html`<${Section} title="Last messages">

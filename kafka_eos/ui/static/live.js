@@ -40,7 +40,8 @@ export function useNow() {
 
 // The width of the page's content, in pixels.
 export function useRoom() {
-  const measure = () => Math.min(1240, document.documentElement.clientWidth) - (document.documentElement.clientWidth < 700 ? 56 : 96);
+  // A window that is about to be drawn may have no width yet.
+  const measure = () => Math.max(240, Math.min(1240, document.documentElement.clientWidth) - (document.documentElement.clientWidth < 700 ? 56 : 96));
   const [room, setRoom] = useState(measure());
   useEffect(() => {
     const change = () => setRoom(measure());

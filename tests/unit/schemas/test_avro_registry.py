@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import enum
 import http.server
@@ -11,9 +12,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, cast
 from uuid import uuid4
 
@@ -363,11 +365,12 @@ def test_a_schema_of_another_kind_is_refused(registry: Registry) -> None:
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """The address of a server that gives the same answer to everything."""
+def serving(answer: Callable[[Mapping[str, str]], tuple[int, bytes]]) -> Iterator[str]:
+    """A server that makes its answers of the headers that it is asked with: a status and a body."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            status, body = answer(dict(self.headers))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -404,12 +407,41 @@ SAID = b'{"error_code": 50003, "message": "no leader"}'
     ],
 )
 def test_whose_fault_an_answer_is(status: int, body: bytes, fault: Fault, said: str) -> None:
-    with answering(status, body) as url:
+    with serving(lambda headers: (status, body)) as url:
         orders = codec(Order, Registry(url, config={"max.retries": 0}))
         with pytest.raises((Retryable, ConfigError, ValueError), match=said) as raised:
             orders.decode(b"\0\0\0\0\7rest")
 
     assert Attribution().of(raised.value) is fault
+
+
+def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
+    """First at the registry: it refuses for now, and nobody is at fault. Then in the file."""
+    file, logins = tmp_path / "login", ["ann:one"]
+    file.write_text("ann:one\n")
+
+    def answer(headers: Mapping[str, str]) -> tuple[int, bytes]:
+        wanted = f"Basic {base64.b64encode(logins[-1].encode()).decode()}"
+        return (200, b'{"schema": "\\"string\\""}') if headers["Authorization"] == wanted else (401, SAID)
+
+    with serving(answer) as url:
+        registry = Registry(url, config={"basic.auth.user.info.from_file": str(file), "max.retries": 0})
+        assert registry.schema(1) is not None
+        logins.append("ann:two")
+        with pytest.raises(Retryable, match="answered to schema 2"):
+            registry.schema(2)
+        file.unlink()
+        with pytest.raises(Retryable, match="login cannot be read"):
+            registry.schema(2)
+        file.write_text("ann:two")
+
+        assert registry.schema(2) is not None
+    assert "two" not in repr(registry) and str(file) in repr(registry)
+
+
+def test_a_file_of_a_login_that_is_missing_at_first_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="login cannot be read: No such file"):
+        Registry("http://registry:8081", config={"basic.auth.user.info.from_file": str(tmp_path / "login")})
 
 
 def test_a_registry_that_is_away_is_nobodys_fault() -> None:

@@ -57,7 +57,8 @@ def told(home: Path, *, runs: bool = True) -> dict[str, Any]:
     file("plan", plan_told())
     file("running", {"term": 1, "base": 0, "parallelism": 2})
     file("decided", DECIDED)
-    file("dead-letters", {"total": {"in": {"total": 3}}})
+    bad = {"where": "in/0/7", "operator": "total", "reason": "ValueError: no"}
+    file("dead-letters", {"total": {"in": {"total": 3}}, "first": {"in": [bad]}})
     file("progress", PROGRESS)
     file("restarting", {"what": "worker ended", "reason": "SIGKILL", "in_a_row": 1})
     file("running", {"term": 2, "base": 7, "parallelism": 2})
@@ -88,6 +89,7 @@ def test_partitions_watermarks_dead_letters_and_messages_are_told(tmp_path: Path
     assert job["splits"] == [{"source": "in", "split": "t/0", "position": 1200, "lag": 5, "waits": True}]
     assert job["watermarks"] == [{"operator": "in-times", "split": "t/0", "at": 99}]
     assert job["dead"] == [{"source": "in", "operator": "total", "count": 3}]
+    assert job["refused"] == [{"source": "in", "where": "in/0/7", "operator": "total", "reason": "ValueError: no"}]
     assert [(each["event"], each["text"]) for each in job["errors"]] == [("restarting", "worker ended: SIGKILL")]
     assert (job["how"], job["restarts"], job["has_diary"]) == ("running", 1, False)
 
