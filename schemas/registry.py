@@ -75,7 +75,7 @@ class Registry:
 
     @property
     def _client(self) -> Any:
-        """With the secrets that stand in their files now. RegistryAway if one cannot be read: it is written just now."""
+        """With the secrets that stand in their files now. RegistryAway if one cannot be read: it is being written."""
         if self._may_change:
             try:
                 now = filled(self._config)
