@@ -22,6 +22,9 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT7
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.coordinator.lock import holder
@@ -34,6 +37,8 @@ from tests.waiting import PATIENCE, eventually
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docker/systemd/kafka-eos@.service"
 MANIFESTS = sorted((ROOT / "docker/kubernetes").glob("*.yaml"))
+SCHEMAS_OF = "1.37.0"
+"""The release of the package kubernetes-validate, which has the schemas of Kubernetes."""
 APP = """
 import time
 from kafka_eos import Pipeline
@@ -90,6 +95,46 @@ def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
     mounted = {mount["name"] for mount in job["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+@pytest.fixture(scope="module")
+def kubernetes() -> Path:
+    """The schemas of all releases of Kubernetes that are maintained, by release, as kubeconform reads them too."""
+    asked = [ROOT / "requirements/release.sh", sys.executable, "kubernetes-validate", SCHEMAS_OF]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    return Path(done.stdout.strip()) / "kubernetes_validate/kubernetes-json-schema"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
+def test_each_maintained_kubernetes_takes_the_manifests(kubernetes: Path, file: Path) -> None:
+    """Strictly: a field that it does not know is an error."""
+    releases = sorted(kubernetes.glob("v*-strict"))
+    assert len(releases) >= 3
+    for release in releases:
+        for resource in yaml.safe_load_all(file.read_text()):
+            assert refusals(release, resource) == [], release.name
+
+
+@pytest.mark.campaign
+def test_a_field_that_kubernetes_does_not_know_is_found(kubernetes: Path) -> None:
+    release = max(kubernetes.glob("v*-strict"))
+    (resource,) = [each for each in yaml.safe_load_all(MANIFESTS[0].read_text()) if each["kind"] == "Deployment"]
+    resource["spec"]["template"]["spec"]["terminationGracePeriod"] = "60"
+
+    assert "terminationGracePeriod" in str(refusals(release, resource))
+
+
+def refusals(release: Path, resource: dict[str, Any]) -> list[str]:
+    """What one release of Kubernetes would not take of a resource."""
+    group, _, version = resource["apiVersion"].rpartition("/")
+    name = "-".join(filter(None, (resource["kind"].lower(), group.split(".")[0], version)))
+    schema = json.loads((release / f"{name}.json").read_text())
+    definitions = Resource.from_contents(
+        json.loads((release / "_definitions.json").read_text()), default_specification=DRAFT7
+    )
+    registry = Registry().with_resource("_definitions.json", definitions)
+    return [error.message for error in Draft7Validator(schema, registry=registry).iter_errors(resource)]
 
 
 def test_one_supervisor_is_never_two_and_of_two_one_stands_by() -> None:
