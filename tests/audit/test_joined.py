@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import FED_AT, Input, Job, Out
-from tests.audit.test_window_corruptions import Corruption, Outs, found, out, shown, without
+from tests.audit.spoilt import Corruption, Outs, shown, spoilt, without
 from tests.chaos.harness import read
 from tests.marks import campaign
 
@@ -242,15 +242,8 @@ def test_each_corruption_of_joins_is_named(
     job.feed(given["payments"], [row("ann", 103), *payments(400, 700)])
     job.run(workers=3, failpoints="timers.fired=kill@2")
 
-    outs = {name: [out(message) for message in read(job.bootstrap, given["topics"][name])] for name in names}
-    topics = {name: topic() for name in names}
-    again = new_job(PIPELINE, **{**given, "topics": topics})
-    again.name = job.name
-    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in corruptions})
-    verdict = again.audit(spark)
+    run = spoilt(job, new_job, topic, PIPELINE, given, corruptions, spark)
 
-    assert [len(outs[f"{name} right"]) > 0 for name in STREAMS] == [True] * len(STREAMS)
-    wanted = {c.sink.replace(" ", "-"): dict(c.found) for c in corruptions if c.found}
-    assert found(verdict) == wanted, shown(verdict)
-    assert "not recomputed" not in verdict.headline
+    assert [len(run.outs[f"{name} right"]) > 0 for name in STREAMS] == [True] * len(STREAMS)
+    run.expect_named()
+    assert "not recomputed" not in run.verdict.headline

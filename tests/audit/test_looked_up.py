@@ -13,7 +13,8 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.state import audit_state
 from kafka_eos.ids import AppRef
 from tests.audit.job import Input, Job, Out
-from tests.audit.test_window_corruptions import BEGIN, Corruption, Outs, found, out, shown, without
+from tests.audit.spoilt import Corruption, Outs, found, out, shown, spoilt, without
+from tests.audit.test_window_corruptions import BEGIN
 from tests.chaos.harness import read
 
 pytestmark = pytest.mark.timeout(600)
@@ -180,17 +181,10 @@ def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[.
     job.feed(given["orders"], orders(30, 50))
     job.run(workers=3)
 
-    outs = {name: [out(message) for message in read(job.bootstrap, given["topics"][name])] for name in names}
-    topics = {name: topic() for name in names}
-    again = new_job(PIPELINE, **{**given, "topics": topics})
-    again.name = job.name
-    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in CORRUPTIONS})
-    verdict = again.audit(spark)
+    run = spoilt(job, new_job, topic, PIPELINE, given, CORRUPTIONS, spark)
 
-    wanted = {c.sink.replace(" ", "-"): dict(c.found) for c in CORRUPTIONS if c.found}
-    assert found(verdict) == wanted, shown(verdict)
-    assert not verdict.facts.uncompared
+    run.expect_named()
+    assert not run.verdict.facts.uncompared
 
 
 @pytest.mark.campaign

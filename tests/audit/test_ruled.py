@@ -15,8 +15,7 @@ from kafka_eos.audit import Check
 from kafka_eos.ids import SplitId
 from tests.audit.job import Ends, Input, Job, Out, epoch
 from tests.audit.job import out as made
-from tests.audit.test_window_corruptions import Corruption, Outs, found, out, shown, without
-from tests.chaos.harness import read
+from tests.audit.spoilt import Corruption, Outs, found, shown, spoilt, without
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -167,20 +166,13 @@ def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[.
     job.feed(given["orders"], orders(20, 40))
     job.run(workers=1)
 
-    outs = {name: [out(message) for message in read(job.bootstrap, given["topics"][name])] for name in names}
-    topics = {name: topic() for name in names}
-    again = new_job(PIPELINE, **{**given, "topics": topics})
-    again.name = job.name
-    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in CORRUPTIONS})
-    verdict = again.audit(spark)
+    run = spoilt(job, new_job, topic, PIPELINE, given, CORRUPTIONS, spark)
 
-    assert len(outs["plain right"]) == 20 * 3 + 20 * 2
-    wanted = {c.sink.replace(" ", "-"): dict(c.found) for c in CORRUPTIONS if c.found}
-    assert found(verdict) == wanted, shown(verdict)
-    assert {*verdict.facts.not_recomputed} == {"counted-right"}
-    assert "also has state of keys" in verdict.facts.not_recomputed["counted-right"]
-    assert not verdict.facts.uncompared
+    assert len(run.outs["plain right"]) == 20 * 3 + 20 * 2
+    run.expect_named()
+    assert {*run.verdict.facts.not_recomputed} == {"counted-right"}
+    assert "also has state of keys" in run.verdict.facts.not_recomputed["counted-right"]
+    assert not run.verdict.facts.uncompared
 
 
 def by_hand(

@@ -15,21 +15,8 @@ import pytest
 from kafka_eos.audit import Check
 from kafka_eos.provenance import parse
 from tests.audit.job import Job
-from tests.audit.test_window_corruptions import (
-    BEGIN,
-    Corruption,
-    Outs,
-    Spoil,
-    at,
-    found,
-    other,
-    out,
-    said,
-    sale,
-    shown,
-    without,
-)
-from tests.chaos.harness import read
+from tests.audit.spoilt import Corruption, Outs, Spoil, spoilt, without
+from tests.audit.test_window_corruptions import BEGIN, at, other, said, sale
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -121,19 +108,15 @@ def test_final_results_are_compared_beside_early_ones_and_those_that_follow_from
     job.feed(given["input"], sales(240, 440))
     job.run(workers=3, failpoints="timers.fired=kill@2")
 
-    outs = {name: [out(message) for message in read(job.bootstrap, topics[name])] for name in names}
-    topics = {name: topic() for name in names}
-    again = new_job(PIPELINE, **{**given, "topics": topics})
-    again.name = job.name
-    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in CORRUPTIONS})
-    verdict = again.audit(spark)
+    run = spoilt(job, new_job, topic, PIPELINE, given, CORRUPTIONS, spark)
 
-    assert found(verdict) == {c.sink.replace(" ", "-"): dict(c.found) for c in CORRUPTIONS if c.found}, shown(verdict)
-    left_out = {each.sink: each for each in verdict.facts.uncompared}
+    run.expect_named()
+    left_out = {each.sink: each for each in run.verdict.facts.uncompared}
     assert {*left_out} == {name.replace(" ", "-") for name in names}
     assert {each.what for each in left_out.values()} == {"existence and values"}
-    chancy = [each for each in outs["counted right"] if said(each)[0] == "zoe" and "/timers/" not in (each.text or "")]
+    chancy = [
+        each for each in run.outs["counted right"] if said(each)[0] == "zoe" and "/timers/" not in (each.text or "")
+    ]
     assert left_out["counted-right"].outputs == len(chancy) > 0
-    by_clock = [each for each in outs["clocked right"] if "/processing-timers/" in (each.text or "")]
+    by_clock = [each for each in run.outs["clocked right"] if "/processing-timers/" in (each.text or "")]
     assert left_out["clocked-right"].outputs == len(by_clock) > 0

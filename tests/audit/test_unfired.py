@@ -27,7 +27,7 @@ from kafka_eos.provenance import column
 from kafka_eos.records import Batch, RawOrigin, RawRecord
 from kafka_eos.state.backends import open_backend
 from tests.audit.job import FED_AT, Job, Out, epoch
-from tests.audit.test_window_corruptions import Outs, found, shown
+from tests.audit.spoilt import Outs, found, shown
 
 pytestmark = pytest.mark.timeout(300)
 

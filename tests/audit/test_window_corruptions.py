@@ -7,16 +7,15 @@ topics of a sink for each corruption, and one audit judges them all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_eos.audit import Check, Verdict
-from kafka_eos.provenance import HEADER
+from kafka_eos.audit import Check
 from tests.audit.job import FED_AT, Job, Out
-from tests.chaos.harness import read
+from tests.audit.spoilt import Corruption, Outs, Spoil, spoilt, without
 from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)
@@ -58,19 +57,6 @@ streams["patient"].side_output(LATER).sink(KafkaSink("{later}", value=Sale), nam
 """
 BEGIN = (FED_AT - 86_400_000) // 1000 * 1000
 
-Outs = list[Out]
-Spoil = Callable[[Outs], Outs]
-Found = Mapping[Check, int]
-
-
-@dataclass(frozen=True)
-class Corruption:
-    """``sink`` begins with the stream that it writes."""
-
-    sink: str
-    spoil: Spoil
-    found: Found
-
 
 def at(outs: Outs, end: int, key: str = "ann", value: int | None = None, of: str = "") -> int:
     """Which output is the result of the window that ends there. ``of``: the topic that it names as its origin."""
@@ -101,10 +87,6 @@ def twice(outs: Outs) -> Outs:
 
 def missing(outs: Outs) -> Outs:
     return without(outs, at(outs, 100))
-
-
-def without(outs: Outs, index: int) -> Outs:
-    return [*outs[:index], *outs[index + 1 :]]
 
 
 def other(until: int, which: Mapping[str, Any] | None = None, **changes: Any) -> Spoil:
@@ -198,30 +180,6 @@ def test_each_corruption_of_windows_is_named(
     job.feed(given["input"], [*late, *regular(400, 660)])
     job.run(workers=3, failpoints="timers.fired=kill@2")
 
-    outs = {name: [out(message) for message in read(job.bootstrap, topics[name])] for name in names}
-    topics = {name: topic() for name in names}
-    again = new_job(PIPELINE, **{**given, "topics": topics})
-    again.name = job.name
-    again.app.write_text(PIPELINE.format(name=job.name, **{**given, "topics": topics}))
-    again.write_all({topics[c.sink]: c.spoil(outs[c.sink]) for c in corruptions})
-    verdict = again.audit(spark)
+    run = spoilt(job, new_job, topic, PIPELINE, given, corruptions, spark)
 
-    assert found(verdict) == {c.sink.replace(" ", "-"): dict(c.found) for c in corruptions if c.found}, shown(verdict)
-
-
-def found(verdict: Verdict) -> dict[str, dict[Check, int]]:
-    by_sink: dict[str, dict[Check, int]] = {}
-    for finding in verdict.findings:
-        for sink, count in finding.by_sink.items():
-            by_sink.setdefault(sink, {})[finding.check] = count  # type: ignore[index]
-    return by_sink
-
-
-def shown(verdict: Verdict) -> Sequence[str]:
-    each = (f"{f.check.value} {dict(f.by_sink)} {offender}" for f in verdict.findings for offender in f.first)
-    return [verdict.headline, *each]
-
-
-def out(message: Any) -> Out:
-    text = dict(message.headers())[HEADER].decode()
-    return Out(message.key().decode(), message.value(), text, 0, (), message.timestamp()[1])
+    run.expect_named()
