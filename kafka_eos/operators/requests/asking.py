@@ -2,6 +2,7 @@
 
 There is one loop in a process, and it lasts as long as that: a client that a function has made at its first call works
 in the next session, too. What is still asked when a session ends is cancelled.
+A loop that a function has kept for too long is left to it, and the next session has a new one.
 Rule: each ticket is answered once, unless the asking is closed before; whatever a function raises is an answer.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_eos.errors import Bug
+from kafka_eos.errors import Bug, EnvironmentFailed
 from kafka_eos.interfaces import Breaker, Retries
 from kafka_eos.interfaces.requests import Circuit
 from kafka_eos.operators.requests.beat import Beat
@@ -27,6 +28,8 @@ from kafka_eos.operators.requests.held import Answer
 from kafka_eos.operators.requests.threads import Threads
 from kafka_eos.plan.callables import asynchronous, named
 
+_LOST = 10.0
+"""Seconds, at least, for which a function may keep the loop."""
 _LOOK = 1.0
 """Seconds after which whoever waits for an answer looks whether one can still come."""
 
@@ -117,6 +120,7 @@ class Asking:
 
     def __init__(self, fn: Callable[[Any], Any], policy: Policy, capacity: int, name: str) -> None:
         self._loop, self._thread, self._beat = _loop()
+        self._name, self._most = name, max(policy.timeout, _LOST)
         self._threads = None if asynchronous(fn) else Threads(capacity, name, named(fn))
         call = fn if self._threads is None else functools.partial(_in_thread, self._threads, fn)
         self._answering = Answering(call, policy, named(fn))
@@ -129,8 +133,8 @@ class Asking:
         self._loop.call_soon_threadsafe(self._begin, ticket, value)
 
     def answered(self) -> Iterator[tuple[int, Answer]]:
-        """All that have come by now."""
-        self._beat.look(time.monotonic())
+        """All that have come by now. EnvironmentFailed if none can come any more."""
+        self._look()
         while True:
             try:
                 yield self._answers.get_nowait()
@@ -138,14 +142,21 @@ class Asking:
                 return
 
     def wait(self) -> tuple[int, Answer]:
-        """The next one; some must be asked for."""
+        """The next one; some must be asked for. EnvironmentFailed if none can come any more."""
         while True:
             try:
                 return self._answers.get(timeout=_LOOK)
             except queue.Empty:
                 if not self._thread.is_alive():
                     raise Bug("the event loop of the requests has ended") from None
-                self._beat.look(time.monotonic())
+                self._look()
+
+    def _look(self) -> None:
+        """A loop that goes round no more ends no try: no timeout passes there."""
+        kept = self._beat.look(time.monotonic())
+        if kept > self._most:
+            _leave(self._loop)
+            raise EnvironmentFailed(f"operator {self._name!r}: {self._beat.blocked(kept)}")
 
     def close(self) -> None:
         """Nothing more is answered; what is asked is cancelled."""
@@ -205,3 +216,10 @@ def _loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread, Beat]:
             thread.start()
             _loops[os.getpid()] = loop, thread, Beat(loop, thread)
         return _loops[os.getpid()]
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    """Whoever asks from now on has another loop."""
+    with _lock:
+        if _loops.get(os.getpid(), (None,))[0] is loop:
+            del _loops[os.getpid()]

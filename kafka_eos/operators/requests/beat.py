@@ -31,26 +31,36 @@ class Beat:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         self._loop, self._thread = loop, thread
-        self._asked = -math.inf
+        self._asked = self._looked = -math.inf
+        self._kept = 0.0
         self._waits = self._said = False
 
-    def look(self, now: float) -> None:
-        """Ask the loop whether it goes round, and say so if it has not for long. ``now``: of a monotonic clock."""
+    def look(self, now: float) -> float:
+        """Ask the loop whether it goes round, and say so if it has not for long. Returns for how many seconds.
+
+        ``now``: of a monotonic clock. A second counts only if somebody has looked in it: a process that was stopped for
+        a while has kept no loop.
+        """
+        step, self._looked = min(now - self._looked, _EVERY), now
         if self._waits:
-            if now - self._asked >= _KEPT and not self._said:
+            self._kept += step
+            if self._kept >= _KEPT and not self._said:
                 self._said = True
-                warnings.warn(self._blocked(), RequestsWarning, stacklevel=2)
-        elif now - self._asked >= _EVERY:
-            self._asked, self._waits, self._said = now, True, False
+                warnings.warn(self.blocked(self._kept), RequestsWarning, stacklevel=2)
+            return self._kept
+        if now - self._asked >= _EVERY:
+            self._asked, self._waits, self._said, self._kept = now, True, False, 0.0
             self._loop.call_soon_threadsafe(self._goes_round)
+        return 0.0
 
     def _goes_round(self) -> None:
         self._waits = False
 
-    def _blocked(self) -> str:
+    def blocked(self, seconds: float) -> str:
+        """Who keeps the loop, for people."""
         place = standing(sys._current_frames().get(self._thread.ident or 0))
         return (
-            f"a coroutine function of async_map has kept its event loop for {_KEPT:g} seconds, at {place}. All "
+            f"a coroutine function of async_map has kept its event loop for {seconds:.0f} seconds, at {place}. All "
             "requests of this process wait for it, and no timeout ends it. Await there what takes long, or give "
             "async_map an ordinary function: that waits in a thread"
         )

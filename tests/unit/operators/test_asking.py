@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Retryable, breaker, retries
-from kafka_eos.errors import PlanError
+from kafka_eos.errors import EnvironmentFailed, PlanError
 from kafka_eos.interfaces import Retries
 from kafka_eos.interfaces.requests import Circuit
 from kafka_eos.operators.requests.asking import Answering, Asking, Policy
@@ -280,18 +280,45 @@ def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
 
     asyncio.run_coroutine_threadsafe(blocks(), loop)
     assert here.wait(20)
-    beat.look(100)
-    beat.look(104)
-    with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_asking.py:\d+ in blocks"):
-        beat.look(106)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        beat.look(107)
+        assert [beat.look(now) for now in (100, 101, 102, 500, 501)] == [0, 1, 2, 3, 4], "it was stopped for a while"
+    with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_asking.py:\d+ in blocks"):
+        beat.look(502)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert beat.look(503) == 6
 
     done.set()
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
-    beat.look(201)
+    assert beat.look(504) == 0
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
-    beat.look(300)
+    assert beat.look(600) == 0
     loop.call_soon_threadsafe(loop.stop)
     thread.join(20)
+
+
+def test_a_loop_that_is_kept_for_ever_fails_the_attempt_and_the_next_one_has_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafka_eos.operators.requests.asking._LOST", 2.5)
+    done = threading.Event()
+
+    async def blocks(value: int) -> int:
+        done.wait()
+        return value
+
+    async def answers(value: int) -> int:
+        return value
+
+    first = Asking(blocks, Policy(1, None, None, ON), 1, "ask")
+    first.ask(1, 7)
+    with pytest.raises(EnvironmentFailed, match=r"operator 'ask': .*event loop for 3 seconds, at .* in blocks"):
+        first.wait()
+    first.close()
+    second = Asking(answers, Policy(1, None, None, ON), 1, "ask")
+    second.ask(1, 7)
+
+    assert second.wait() == (1, Answer(7))
+    second.close()
+    done.set()
