@@ -136,12 +136,15 @@ def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
 
 def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Collection[InFlight]) -> None:
     """ConfigError if the plan has a table that the job did not have, and rows under way that might come before it."""
-    new = [source.name for source in plan.sources if isinstance(source, Table) and source.name not in known]
-    if new and in_flight:
+    new = {source.name for source in plan.sources if isinstance(source, Table)}.difference(known)
+    joins = frozenset(join for table in new for join in plan.joins_of_tables[table])
+    early = sorted({rows.exchange for rows in in_flight if joins & plan.below(rows.exchange)})
+    if early:
         raise ConfigError(
-            f"the pipeline has a new table {', '.join(map(repr, new))}, and the checkpoint that the job goes on with "
-            "holds rows on their way, which would be joined before it is read. Start the old pipeline once more and "
-            "stop it cleanly (kafka-eos stop, or SIGTERM), which leaves none; then start the new one"
+            f"the pipeline has a new table {', '.join(map(repr, sorted(new)))}, and the checkpoint that the job goes "
+            f"on with holds rows on their way through {', '.join(map(repr, early))}, which would be joined before it "
+            "is read. Start the old pipeline once more and stop it cleanly (kafka-eos stop, or SIGTERM), which leaves "
+            "none but those that go round in a loop: let it come to rest before. Then start the new one"
         )
 
 

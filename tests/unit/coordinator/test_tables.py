@@ -1,4 +1,6 @@
-"""Joins that come to a job later than a table's rows: a start that would not find those is refused."""
+"""Joins that come to a job later than a table's rows, and tables that come later than rows of streams: a start that
+would not find those, or not wait for these, is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked, Resumed
-from kafka_eos.coordinator.origin import ensure_joins_know_their_tables
+from kafka_eos.coordinator.origin import ensure_joins_know_their_tables, ensure_tables_come_first
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Position, Positions, StateHandle
+from kafka_eos.interfaces import InFlight, Position, Positions, StateHandle
 from kafka_eos.protocol.bootstrap import end_of, reached, waiting
 from kafka_eos.state.builder import SavepointBuilder
 from kafka_eos.testing import ListSource, MemorySink
@@ -83,6 +85,26 @@ def test_it_may_have_a_table_of_its_own_which_is_read_first(coordinator: Make) -
     resumed = coordinator(pipeline).recover()
 
     assert waiting(pipeline.plan().meets, resumed.positions) == {"more"}
+
+
+@pytest.mark.parametrize(("exchange", "refused"), [("by-more", True), ("round-feedback", True), ("by-key", False)])
+def test_rows_on_their_way_keep_a_new_table_out_only_if_they_come_to_its_join(exchange: str, refused: bool) -> None:
+    pipeline = looking(["early"])
+    again: Any = pipeline.table(RATES, name="again", values=Record[str, int])
+    more: Any = pipeline.source(ListSource([]), name="more").iterate(lambda rows: (rows, rows), name="round")
+    keyed: Any = more.key_by(str, name="by-more", values=str)
+    keyed.join(again, lambda *both: both, name="late").sink(MemorySink(), name="late-out")
+    rows = InFlight(exchange, {}, (), overtaken=False)
+
+    def starts(known: Collection[str]) -> None:
+        ensure_tables_come_first(pipeline.plan(), known, [rows])
+
+    starts(["orders", "rates", "more", "again"])
+    if refused:
+        with pytest.raises(ConfigError, match=f"new table 'again'.*on their way through '{exchange}'.*come to rest"):
+            starts(["orders", "rates", "more"])
+    else:
+        starts(["orders", "rates", "more"])
 
 
 def test_a_join_may_come_as_long_as_nothing_of_the_table_was_read(coordinator: Make) -> None:
