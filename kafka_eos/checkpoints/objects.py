@@ -29,6 +29,8 @@ _PARTS = 3
 RETRY_SECONDS = 30.0
 _CREATES = 5
 _PUBLISHER = "publisher"
+_MACHINE = "http://169.254.169.254/"
+"""Where machines of clouds tell which role they have."""
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
@@ -176,7 +178,17 @@ def _own_errors(name: str) -> Iterator[None]:
     except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
         raise PermissionError(errno.EACCES, _first_line(error), name) from error
     except theirs.BaseError as error:
-        raise OSError(errno.EIO, _first_line(error), name) from error
+        raise OSError(errno.EIO, f"{_first_line(error)}{_no_login(error)}", name) from error
+
+
+def _no_login(error: BaseException) -> str:
+    """What to say if the client asked the machine for a role, since it was given no credentials."""
+    if _MACHINE not in str(error):
+        return ""
+    return (
+        ". There are no credentials for the store in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), so "
+        "this machine was asked for its role, and has given none"
+    )
 
 
 def _plain_http(options: Mapping[str, str]) -> bool:
