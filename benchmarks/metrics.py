@@ -1,7 +1,8 @@
 """What it costs to be watched: ``python -m benchmarks.metrics``. W1 and W2 over Kafka, with and without an address.
 
-Pairs in turns: a run without ``http``, and one whose ``/metrics`` is read once a second. Rule: a cost is the middle of
-the ratios of pairs, not the ratio of two middles: what else runs on the machine changes from pair to pair.
+Pairs in turns: a run without ``http``, and one whose ``/metrics`` is read once a second and whose dashboard is open.
+Rule: a cost is the middle of the ratios of pairs, not the ratio of two middles: what else runs on the machine changes
+from pair to pair.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -71,13 +73,24 @@ def _scraped(watched: bool) -> Iterator[dict[str, str]]:
             with suppress(OSError), urlopen(f"http://{address}/metrics", timeout=5) as answer:  # not yet, or no more
                 answer.read()
 
-    thread = threading.Thread(target=scrape, daemon=True)
-    thread.start()
+    def look() -> None:
+        while not over.wait(_SCRAPE_EVERY):
+            with (
+                suppress(OSError, HTTPException),
+                urlopen(f"http://{address}/api/jobs/bench/events", timeout=5) as told,
+            ):
+                while not over.is_set() and told.readline():
+                    pass
+
+    threads = [threading.Thread(target=watch, daemon=True) for watch in (scrape, look)]
+    for thread in threads:
+        thread.start()
     try:
         yield {"KAFKA_EOS_HTTP": address}
     finally:
         over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def tables(rows: Sequence[Row]) -> str:

@@ -29,7 +29,6 @@ class Host:
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted, self._over, self._lock = False, threading.Event(), threading.Lock()
-        self.starts = 0
         threading.Thread(target=self._keep, daemon=True, name=f"service manager of {home.name}").start()
 
     @property
@@ -75,7 +74,6 @@ class Host:
         environment = {**self.job.environ(), **self._environment, "TEST_VERSION": self.version}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, cwd=self.home, stdout=log, stderr=log)
-        self.starts += 1
 
     def _keep(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
