@@ -19,7 +19,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.schemas import Registry, avro
 from kafka_eos.schemas.registry import RegisteredSchema
 from tests.avro_witness import Schema, record
-from tests.unit.schemas.test_avro_registry import answering
+from tests.unit.schemas.test_avro_registry import serving
 
 
 class Line(BaseModel):
@@ -61,7 +61,7 @@ def test_a_registry_that_is_away_refuses_no_start_that_only_reads() -> None:
 
 def test_a_login_that_is_refused_stops_the_start() -> None:
     with (
-        answering(401, b'{"error_code": 401, "message": "Unauthorized"}') as url,
+        serving(lambda headers: (401, b'{"error_code": 401, "message": "Unauthorized"}')) as url,
         pytest.raises(ConfigError, match=r"source 'lines': .*basic\.auth\.user\.info"),
     ):
         inputs(Registry(url, config={"max.retries": 0})).check()
