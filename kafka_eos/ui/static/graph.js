@@ -69,7 +69,7 @@ export function shares(operator, rates) {
 function Box({ operator, at, width, rates }) {
   const states = shares(operator, rates);
   const work = Math.min(1, states?.busy ?? 0), wait = Math.min(1 - work, states?.blocked ?? 0);
-  const whole = width - 24, letters = Math.floor(whole / 8.2);
+  const whole = width - 24, letters = Math.floor(whole / 9);
   return html`<g transform=${`translate(${at.x} ${at.y})`} class=${`box ${operator.kind}`}>
     <title>${operator.name}: ${operator.kind}. ${operator.detail}</title>
     <rect width=${width} height=${HEIGHT} rx="10" class="frame" />
