@@ -22,8 +22,8 @@ import fastavro
 from pydantic import BaseModel
 
 from kafka_eos.schemas import AvroCodec, Registry, avro, protobuf
-from kafka_eos.schemas.protobuf_files import opened
-from kafka_eos.schemas.registry_format import RegistryFormat
+from kafka_eos.schemas.languages.protobuf.files import opened
+from kafka_eos.schemas.registries.format import RegistryFormat
 
 
 class Kind(enum.Enum):

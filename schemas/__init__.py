@@ -10,17 +10,17 @@ from typing import Any
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, ListCodec, Part, TopicFormat
-from kafka_eos.schemas.avro import AvroCodec
-from kafka_eos.schemas.avro_registry import avro
 from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.json import JsonCodec
-from kafka_eos.schemas.json_registry import json_schema
+from kafka_eos.schemas.languages.avro.codec import AvroCodec
+from kafka_eos.schemas.languages.avro.language import avro
+from kafka_eos.schemas.languages.json_schema.language import json_schema
+from kafka_eos.schemas.languages.protobuf.format import message_codec, protobuf
 from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
 from kafka_eos.schemas.patterns import Marked, Partials
-from kafka_eos.schemas.protobuf_format import message_codec, protobuf
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
-from kafka_eos.schemas.registry import Registry
+from kafka_eos.schemas.registries.registry import Registry
 from kafka_eos.schemas.stored import register_codec
 from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_message, is_model, type_name
 from kafka_eos.schemas.windowed import Elements, WindowedCodec

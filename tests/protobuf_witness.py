@@ -10,8 +10,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from kafka_eos.schemas.proto_parsing import parsed
-from kafka_eos.schemas.protobuf_files import pooled
+from kafka_eos.schemas.languages.protobuf.files import pooled
+from kafka_eos.schemas.languages.protobuf.parsing import parsed
 
 
 def proto3(*lines: str, package: str = "com.shop") -> str:

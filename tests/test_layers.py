@@ -260,12 +260,12 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
 @pytest.mark.parametrize(
     ("library", "homes"),
     [
-        ("confluent_kafka", {"kafka_eos.connectors.kafka.client", "kafka_eos.schemas.registry"}),
+        ("confluent_kafka", {"kafka_eos.connectors.kafka.client", "kafka_eos.schemas.registries.registry"}),
         (
             "psycopg",
             {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.demo.postgres"},
         ),
-        ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.schemas.registry"}),
+        ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.schemas.registries.registry"}),
         ("deltalake", {"kafka_eos.connectors.delta.log"}),
         ("pyiceberg", {"kafka_eos.connectors.iceberg.table", "kafka_eos.connectors.iceberg.durable"}),
         ("sqlalchemy", {"kafka_eos.connectors.iceberg.table"}),

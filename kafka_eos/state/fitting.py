@@ -10,9 +10,9 @@ from typing import Any
 
 from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Comparison, Json, StateDescriptor
-from kafka_eos.schemas.avro_differences import differences
-from kafka_eos.schemas.avro_foreign import parsed
-from kafka_eos.schemas.avro_reading import obstacles
+from kafka_eos.schemas.languages.avro.differences import differences
+from kafka_eos.schemas.languages.avro.foreign import parsed
+from kafka_eos.schemas.languages.avro.reading import obstacles
 from kafka_eos.state.evolution import describe, reader, redefined
 
 _FORM = ("key", "kind", "namespace", "entry")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kafka_eos.cli import app
 from kafka_eos.schemas import Registry
-from kafka_eos.schemas.registry import RegisteredSchema
+from kafka_eos.schemas.registries.registry import RegisteredSchema
 from kafka_eos.state.builder import SavepointBuilder
 from tests.avro_witness import Schema, record
 from tests.registry_server import RegistryServer

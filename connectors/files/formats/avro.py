@@ -23,7 +23,7 @@ from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas import AvroCodec, JsonCodec
-from kafka_eos.schemas.avro_values import ready
+from kafka_eos.schemas.languages.avro.values import ready
 
 _BLOCK: Final = 64 << 10
 """Bytes of records after which a block is written."""

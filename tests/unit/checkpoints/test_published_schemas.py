@@ -14,8 +14,8 @@ from checkpoint_samples import JOB, RECORDS
 
 from kafka_eos.checkpoints import manifest
 from kafka_eos.checkpoints.manifest import Record, decode, encode
-from kafka_eos.schemas.avro_foreign import parsed
-from kafka_eos.schemas.avro_reading import obstacles
+from kafka_eos.schemas.languages.avro.foreign import parsed
+from kafka_eos.schemas.languages.avro.reading import obstacles
 
 FILES = sorted((Path(manifest.__file__).parents[2] / "schemas").glob("*.avsc"))
 SAMPLES: dict[str, Record] = {record.FORMAT: record for record in RECORDS}

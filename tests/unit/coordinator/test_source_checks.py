@@ -17,7 +17,7 @@ from kafka_eos.coordinator.inputs import Inputs
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError
 from kafka_eos.schemas import Registry, avro
-from kafka_eos.schemas.registry import RegisteredSchema
+from kafka_eos.schemas.registries.registry import RegisteredSchema
 from tests.avro_witness import Schema, record
 from tests.unit.schemas.test_avro_registry import serving
 

@@ -28,7 +28,7 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.errors import ConfigError, PlanError, Retryable
 from kafka_eos.interfaces import Codec, Part
 from kafka_eos.schemas import Registry, avro
-from kafka_eos.schemas.registry import Reference, RegisteredSchema
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from tests.avro_witness import record
 
 

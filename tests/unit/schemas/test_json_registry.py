@@ -17,9 +17,9 @@ from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.schemas import Registry, json_schema
-from kafka_eos.schemas.json_differences import Side, differences, obstacles
-from kafka_eos.schemas.json_drafts import closed, draft_07
-from kafka_eos.schemas.registry import Reference, RegisteredSchema
+from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
+from kafka_eos.schemas.languages.json_schema.drafts import closed, draft_07
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from tests.unit.schemas.test_hostile import Tree, Twig, tree, twig
 
 

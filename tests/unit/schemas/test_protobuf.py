@@ -14,9 +14,9 @@ from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.schemas import Registry, codec_for, protobuf, state_codec, wire_codec
-from kafka_eos.schemas.protobuf_files import proto
-from kafka_eos.schemas.protobuf_messages import ProtobufCodec
-from kafka_eos.schemas.registry import Reference, RegisteredSchema
+from kafka_eos.schemas.languages.protobuf.files import proto
+from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from tests.protobuf_witness import classes, proto3, told
 
 SHOP = proto3(

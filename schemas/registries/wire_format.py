@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Comparison, Json
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
 
 T = TypeVar("T")

@@ -13,14 +13,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.avro import AvroCodec
-from kafka_eos.schemas.avro_differences import differences
-from kafka_eos.schemas.avro_foreign import parsed
-from kafka_eos.schemas.avro_reading import obstacles
-from kafka_eos.schemas.header_ids import IdIn
-from kafka_eos.schemas.references import below
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.registry_format import RegistryFormat, Subject
+from kafka_eos.schemas.languages.avro.codec import AvroCodec
+from kafka_eos.schemas.languages.avro.differences import differences
+from kafka_eos.schemas.languages.avro.foreign import parsed
+from kafka_eos.schemas.languages.avro.reading import obstacles
+from kafka_eos.schemas.registries.format import RegistryFormat, Subject
+from kafka_eos.schemas.registries.header_ids import IdIn
+from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from uuid import UUID
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Part
 from kafka_eos.records import Headers
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registries.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
 
 T = TypeVar("T")
 

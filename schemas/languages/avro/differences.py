@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.schemas.avro_foreign import Names
+from kafka_eos.schemas.languages.avro.foreign import Names
 
 _NONE = object()
 
 
 def differences(there: Any, there_names: Names, here: Any, here_names: Names) -> list[str]:
-    """Schemas as ``avro_foreign.parsed`` gives them, with their definitions. Documentation does not count."""
+    """Schemas as ``foreign.parsed`` gives them, with their definitions. Documentation does not count."""
     return list(_Walk(there_names, here_names).between(there, here, ""))
 
 

@@ -16,13 +16,13 @@ import pydantic
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas import types
-from kafka_eos.schemas.header_ids import IdIn
 from kafka_eos.schemas.json import JsonCodec
-from kafka_eos.schemas.json_differences import Side, differences, obstacles
-from kafka_eos.schemas.json_drafts import DRAFT, Schema, closed, draft_07
-from kafka_eos.schemas.references import below
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.registry_format import RegistryFormat, Subject
+from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
+from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, closed, draft_07
+from kafka_eos.schemas.registries.format import RegistryFormat, Subject
+from kafka_eos.schemas.registries.header_ids import IdIn
+from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import is_model, reason, type_name
 
 T = TypeVar("T")

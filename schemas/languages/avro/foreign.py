@@ -17,8 +17,8 @@ from fastavro._read_py import schemaless_reader as read_in_python
 from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.avro_decimals import with_own_decimals
-from kafka_eos.schemas.avro_links import linked
+from kafka_eos.schemas.languages.avro.decimals import with_own_decimals
+from kafka_eos.schemas.languages.avro.links import linked
 
 Names: TypeAlias = dict[str, Any]
 """Definitions by their full names."""

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.protobuf_files import pooled, together
-from kafka_eos.schemas.protobuf_reading import obstacles
+from kafka_eos.schemas.languages.protobuf.files import pooled, together
+from kafka_eos.schemas.languages.protobuf.reading import obstacles
 from kafka_eos.schemas.types import is_message, reason, type_name
 
 T = TypeVar("T")

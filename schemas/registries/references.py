@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 
 _DEEPEST: Final = 32
 """Schemas that refer to each other, one below the other."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.schemas.avro_differences import as_text, kind, resolved
-from kafka_eos.schemas.avro_foreign import Names
-from kafka_eos.schemas.avro_reading import logical, reads
+from kafka_eos.schemas.languages.avro.differences import as_text, kind, resolved
+from kafka_eos.schemas.languages.avro.foreign import Names
+from kafka_eos.schemas.languages.avro.reading import logical, reads
 
 
 def as_plain(writer: Any, names: Names, reader: Any, reader_names: Names) -> None:

@@ -11,9 +11,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Part
-from kafka_eos.schemas.header_ids import HeaderCodec, IdIn, naming
-from kafka_eos.schemas.registry import Registry
-from kafka_eos.schemas.wire_format import Language, RegistryCodec
+from kafka_eos.schemas.registries.header_ids import HeaderCodec, IdIn, naming
+from kafka_eos.schemas.registries.registry import Registry
+from kafka_eos.schemas.registries.wire_format import Language, RegistryCodec
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.proto_text import as_text
-from kafka_eos.schemas.protobuf_files import imported, opened, proto
-from kafka_eos.schemas.protobuf_messages import ProtobufCodec, writing
-from kafka_eos.schemas.protobuf_reading import differences, obstacles
-from kafka_eos.schemas.references import below
-from kafka_eos.schemas.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.languages.protobuf.files import imported, opened, proto
+from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec, writing
+from kafka_eos.schemas.languages.protobuf.reading import differences, obstacles
+from kafka_eos.schemas.languages.protobuf.text import as_text
+from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
 
 T = TypeVar("T")

@@ -21,11 +21,11 @@ from fastavro.schema import SchemaParseException
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.avro_foreign import opened, parsed
-from kafka_eos.schemas.avro_links import linked
-from kafka_eos.schemas.avro_plain import as_plain
-from kafka_eos.schemas.avro_schema import avro_schema, tag_fields
-from kafka_eos.schemas.avro_values import ready
+from kafka_eos.schemas.languages.avro.foreign import opened, parsed
+from kafka_eos.schemas.languages.avro.links import linked
+from kafka_eos.schemas.languages.avro.plain import as_plain
+from kafka_eos.schemas.languages.avro.schema import avro_schema, tag_fields
+from kafka_eos.schemas.languages.avro.values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar, overload
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Codec
-from kafka_eos.schemas.header_ids import IdIn
-from kafka_eos.schemas.registry import Registry
-from kafka_eos.schemas.registry_format import RegistryFormat, Subject
+from kafka_eos.schemas.registries.format import RegistryFormat, Subject
+from kafka_eos.schemas.registries.header_ids import IdIn
+from kafka_eos.schemas.registries.registry import Registry
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def protobuf(
             )
         return message_codec(tp)
     expect_extra("protobuf", "protobuf(…)")
-    from kafka_eos.schemas.protobuf_registry import ProtobufLanguage
+    from kafka_eos.schemas.languages.protobuf.language import ProtobufLanguage
 
     return RegistryFormat(ProtobufLanguage(tp), registry, subject, id_in, auto_register)
 
@@ -66,6 +66,6 @@ def protobuf(
 def message_codec(tp: Any) -> Codec[Any]:
     """Messages as they are. PlanError if ``tp`` is no class of one."""
     expect_extra("protobuf", "protobuf(…)")
-    from kafka_eos.schemas.protobuf_messages import ProtobufCodec
+    from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec
 
     return ProtobufCodec(tp)

@@ -1,7 +1,7 @@
 """Why values of one Avro schema cannot be read as another, in lines for people.
 
 Pure. Rule: what is told here is what the reader would refuse, by Avro's rules of resolution; names of types do not
-count, as in ``avro_foreign``. What depends on the value (a symbol, an arm of a union) is told as well.
+count, as in ``foreign``. What depends on the value (a symbol, an arm of a union) is told as well.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from kafka_eos.schemas.avro_differences import as_text, kind, resolved
-from kafka_eos.schemas.avro_foreign import Names
+from kafka_eos.schemas.languages.avro.differences import as_text, kind, resolved
+from kafka_eos.schemas.languages.avro.foreign import Names
 
 _READ_AS: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"int", "long", "float", "double"}),
@@ -26,7 +26,7 @@ _TIMES: Final = frozenset({"timestamp-millis", "timestamp-micros"})
 
 
 def obstacles(writer: Any, writer_names: Names, reader: Any, reader_names: Names) -> list[str]:
-    """Schemas as ``avro_foreign.parsed`` gives them, with their definitions; none if every value can be read."""
+    """Schemas as ``foreign.parsed`` gives them, with their definitions; none if every value can be read."""
     return list(_Walk(writer_names, reader_names).between(writer, reader, ""))
 
 

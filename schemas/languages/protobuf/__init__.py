@@ -1,0 +1,1 @@
+"""Protobuf: ``messages`` has values alone, ``language`` those with a registry, ``text`` and ``parsing`` the files."""
