@@ -5,7 +5,7 @@ Rule: what a state holds is stored with its codecs, so that a later program can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -35,7 +35,7 @@ class Ttl:
             raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
 
 
-StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "broadcast"]
+StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "pane", "broadcast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class StateDescriptor(Generic[T]):
     """One named state of one operator: its codecs are stored with the data.
 
     ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
-    ``entry``      maps, lists and timers: codec of what tells the entries of one key apart, the last part of the place
+    ``entry``      maps, lists, timers and panes: codec of what tells the entries of one key apart, the last part of the
+                   place
     ``definition`` what the rows are held for, where it makes them what they are: windows, say. Those that were stored
                    for another one are refused
     """
@@ -129,6 +130,54 @@ class Timers(Protocol):
     def soonest(self) -> int | None:
         """No timer fires before; None if none is pending. To be asked when all that is due has been given out."""
 
+    def reached(self, group: int) -> int:
+        """The time of the keys of a group."""
+
+    def stand(self, time: int) -> None:
+        """Event time stands at ``time`` from now on, and what that makes due beside timers is not done, before the
+        next ``due`` is.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[T]):
+    """What a pane held of some keys. Columns of equal lengths, in the order of groups and of encoded keys."""
+
+    groups: list[int]
+    encoded: list[bytes]
+    keys: list[Any]
+    values: list[T]
+
+
+class Panes(Protocol[T]):
+    """Values by key and pane, a stretch of time that is named by its beginning, and ends for all keys at once.
+
+    Places are ``(key, pane)``. Rule: what has been taken is gone, and no key gets a value there again.
+    """
+
+    def get(self, place: tuple[Any, int]) -> T | None: ...
+
+    def delete(self, place: tuple[Any, int]) -> None: ...
+
+    def views(self, keys: Mapping[int, Sequence[Any]]) -> Mapping[int, MutableMapping[Any, T]]:
+        """By pane, a live mapping for the hot path: holds each of its ``keys`` that has a value.
+
+        The trap: all of ``keys`` count as written, and only those may be written, until the next call.
+        """
+
+    def first(self) -> int | None:
+        """No pane before it holds anything; None if none does."""
+
+    def restored(self) -> Sequence[tuple[int, int]]:
+        """The first pane of each key group, and that group, of those that a snapshot held and nothing has been taken
+        of since.
+        """
+
+    def take(self, pane: int, groups: Collection[int] | None = None) -> Iterator[Taken[T]]:
+        """What a pane holds, of keys of these groups if not of all, some at a time or none; it is gone when it is given
+        out. Nothing may be written to the pane meanwhile.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
@@ -180,6 +229,9 @@ class StateBackend(Protocol):
 
     def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
         """The timers of that name; ``descriptor`` is of the kind "timer"."""
+
+    def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
+        """The state of that name; ``descriptor`` is of the kind "pane"."""
 
     def forget(self, name: str) -> None:
         """Drop a state that is stored and not opened. Absent is fine."""

@@ -24,6 +24,7 @@ from kafka_eos.operators.requests.cached import CachedAsyncMap
 from kafka_eos.operators.side_outputs import SideOutput
 from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
 from kafka_eos.operators.timestamps import Timestamps
+from kafka_eos.operators.windows.alone import AloneWindows
 from kafka_eos.operators.windows.base import WindowOperator
 from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.operators.windows.paned import PanedWindows
@@ -50,8 +51,10 @@ def windows(node: plan.Windows) -> WindowOperator:
     match node.assigner:
         case Session() as sessions:
             return Sessions(node, sessions)
-        case paned:
+        case paned if paned.shared or node.lateness:
             return PanedWindows(node, paned)
+        case paned:
+            return AloneWindows(node, paned)
 
 
 def process(node: plan.Process) -> Process:

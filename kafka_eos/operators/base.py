@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from kafka_eos.attribution import Attribution
 from kafka_eos.calls import each
 from kafka_eos.errors import Bug, PlanError
-from kafka_eos.interfaces import StateDescriptor, Timers, ValueState
+from kafka_eos.interfaces import Panes, StateDescriptor, Timers, ValueState
 from kafka_eos.log_context import Rows
 from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import Batch, Watermark
@@ -28,6 +28,11 @@ from kafka_eos.state.scratch import Scratch, unbounded
 def no_timers(descriptor: StateDescriptor[Any]) -> Timers:
     """Where no state is."""
     raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
+
+
+def no_panes(descriptor: StateDescriptor[Any]) -> Panes[Any]:
+    """The same."""
+    raise Bug(f"panes {descriptor.name!r} were asked for where there is no state")
 
 
 Known = TypeVar("Known")
@@ -85,6 +90,8 @@ class OperatorContext:
     """Opens what all subtasks hold: this one's copy."""
     reject_copy: Callable[[Batch[Any], int, Exception], None] = no_copies
     """As ``reject``, for a row that all subtasks have got: one of them records the dead letter."""
+    panes: Callable[[StateDescriptor[Any]], Panes[Any]] = no_panes
+    """Opens a state of panes."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""

@@ -36,6 +36,7 @@ from kafka_eos.operators.base import (
     OperatorContext,
     Timed,
     no_broadcast,
+    no_panes,
     no_timers,
 )
 from kafka_eos.operators.due import Due
@@ -332,7 +333,8 @@ class Chain:
         timers = backend.timers if backend else no_timers
         given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
         late, copy = partial(self._late, node.name), self._copy_of(node, backends)
-        operator.open(OperatorContext(*given, late, copy, reject_copy))
+        panes = backend.panes if backend else no_panes
+        operator.open(OperatorContext(*given, late, copy, reject_copy, panes))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain, repeat
 from typing import Any, Final
 
 from kafka_eos.attribution import told
@@ -82,6 +83,20 @@ class Firings:
                 yield self._take()
         if self._values:
             yield self._take()
+
+    def together(
+        self, time: int, groups: Sequence[int], encoded: Iterable[bytes], made: Sequence[Sequence[Any]]
+    ) -> Batch[Any]:
+        """What many firings of one time have made, or none: of the keys ``encoded``, in those groups."""
+        if groups:
+            hit("timers.fired")
+        origin = FiringOrigin(self._operator, self._topic, groups, [time] * len(groups))
+        values, rows, branch = list(chain.from_iterable(made)), list(range(len(made))), list(map(branch_of, encoded))
+        outputs = list(map(len, made))
+        if outputs.count(1) < len(outputs):
+            rows = list(chain.from_iterable(map(repeat, rows, outputs)))
+            branch = list(chain.from_iterable(map(repeat, branch, outputs)))
+        return Batch(values, rows, origin, branch=branch, times=[time] * len(values))
 
     def stopped_by(self, key: Any, time: int, error: Exception) -> PoisonRecord:
         """The error that stops the job at a timer. Raises what is not the fault of the user's function."""

@@ -19,6 +19,7 @@ from kafka_eos.interfaces import (
     CacheUse,
     CheckpointStorage,
     Json,
+    Panes,
     StateBackend,
     StateDescriptor,
     StateHandle,
@@ -38,6 +39,7 @@ from kafka_eos.state.local import LOCAL, check_new, is_local
 from kafka_eos.state.memory import CopyStore
 from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, floors, taken
 from kafka_eos.state.options import StateOptions
+from kafka_eos.state.panes import NEWEST, PaneState
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.rows import Rows, Store
 from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
@@ -49,7 +51,7 @@ T = TypeVar("T")
 
 _READERS = {memory.KIND: memory.read_rows, rocksdb.KIND: rocksdb.read_rows}
 
-_State: TypeAlias = CachedValueState[Any] | ExpiringState[Any]
+_State: TypeAlias = CachedValueState[Any] | ExpiringState[Any] | PaneState[Any]
 
 
 class KeyedStateBackend:
@@ -101,6 +103,14 @@ class KeyedStateBackend:
         found = self._open[name] = PendingTimers(*given, *of_subtask)
         return found
 
+    def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
+        rows, marks = self._opened(descriptor)
+        # Without the mark rows were written by an earlier version, or offline.
+        newest = marks[NEWEST] if NEWEST in marks else _last(rows, Layout(descriptor, self._grouping))
+        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
+        found = self._open[descriptor.name] = PaneState(*given, newest)
+        return found
+
     def _opened(self, descriptor: StateDescriptor[Any]) -> tuple[Rows, Marks]:
         """Its rows as they are to be, and its marks."""
         name = token(descriptor.name, "state name")
@@ -123,7 +133,9 @@ class KeyedStateBackend:
         self._stored.pop(name, None)
         self._marks.pop(name, None)
 
-    def _state(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> _State:
+    def _state(
+        self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks
+    ) -> CachedValueState[Any] | ExpiringState[Any]:
         if (ttl := descriptor.ttl) is None:
             return self._cached(descriptor, rows, marks)
         inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
@@ -315,4 +327,10 @@ def _spans(handle: StateHandle) -> dict[str, Span]:
 
 def _next(rows: Rows, layout: Layout) -> int:
     """A number higher than that of any element, for rows that came without their mark."""
-    return max((layout.place(row_key)[-1] + 1 for row_key, _ in rows.scan()), default=0)
+    last = _last(rows, layout)
+    return 0 if last is None else last + 1
+
+
+def _last(rows: Rows, layout: Layout) -> int | None:
+    """The highest number, or the newest pane, of any row."""
+    return max((layout.place(row_key)[-1] for row_key, _ in rows.scan()), default=None)

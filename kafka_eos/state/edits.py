@@ -17,6 +17,9 @@ from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
 
+_ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["time"]}
+"""What a place has besides its key, by kind of state; for people."""
+
 
 class EditedOperator:
     """``backends``: one for all keys; or those of the subtasks, where keys have to stay with theirs."""
@@ -108,7 +111,7 @@ class EditedState:
     def _divided(self, place: Any) -> tuple[Any, ...]:
         codecs = self._layout.codecs
         if not (isinstance(place, tuple) and len(place) == len(codecs)):
-            names = {"list": ["number"], "map": ["entry"], "timer": ["time"]}.get(self._descriptor.kind, [])
+            names = _ENTRIES.get(self._descriptor.kind, [])
             namespace = ["namespace"] if self._descriptor.namespace is not None else []
             raise ValueError(f"a place of this state is a tuple ({', '.join(['key', *namespace, *names])})")
         return place

@@ -78,7 +78,7 @@ class CachedEntryState(CachedValueState[T]):
         here = sorted(zip(self._row_keys(changed), changed, strict=True))
         prefix = self._layout.prefix(parts)
         self._own(prefix, prefix)
-        return _overlaid(_pages(self._rows, prefix, after(prefix)), here)
+        return overlaid(pages(self._rows, prefix, after(prefix)), here)
 
 
 class CachedListState(CachedEntryState[T]):
@@ -122,7 +122,7 @@ class NumberCodec:
         return int.from_bytes(data, "big")
 
 
-def _overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
+def overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
     """Row keys in order, each with the row's data, or with its place if it is listed in ``here``."""
     at = 0
     for row_key, data in rows:
@@ -134,7 +134,7 @@ def _overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tu
     yield from here[at:]
 
 
-def _pages(rows: Rows, first: bytes, end: bytes) -> Iterator[Row]:
+def pages(rows: Rows, first: bytes, end: bytes) -> Iterator[Row]:
     size = _PAGE
     while size == _PAGE:
         page = rows.page(first, end, _PAGE)

@@ -3,6 +3,7 @@
     unchanged                    nothing to do; seconds and refresh of a time to live may differ
     another value codec          rewritten, if today's codec can read the old schema
     time to live on, off, other clock    rewritten with, or without, the time of the last write
+    a map of times, now panes    the row keys are put into the order of time: windows of an earlier version
     another definition           refused; what was stored before definitions were is not checked, and has today's then
     anything else                refused: ConfigError shows what is stored and what is declared
 
@@ -20,6 +21,7 @@ from kafka_eos.errors import ConfigError, UserError
 from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
 from kafka_eos.schemas.resolution import reader_of
 from kafka_eos.state.clocks import UNKNOWN, ClockKind, time_of
+from kafka_eos.state.layout import in_time_order, is_entry
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.ttl import TIME, expired, stamped, unstamped
 
@@ -113,17 +115,25 @@ class Evolution:
 
     def apply(self, rows: Rows, converted: Callable[[int], None]) -> None:
         """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
-        if any(self._stored.get(part) != self._declared.get(part) for part in ("key", "kind", "namespace", "entry")):
-            raise self._refusal()
         ensure_same_definition(self._where, self._stored, self._declared)
+        parts = ("key", "kind", "namespace", "entry")
+        changed = [part for part in parts if self._stored.get(part) != self._declared.get(part)]
+        turned = changed == ["kind"] and (self._stored.get("kind"), self._descriptor.kind) == ("map", "pane")
+        if changed and not turned:
+            raise self._refusal()
         same_value = self._stored["value"] == self._declared["value"]
-        if same_value and self._before == self._today:
+        if same_value and self._before == self._today and not turned:
             return
         value = _same if same_value else self._value()
+        place = in_time_order if turned else _same
+        new: set[bytes] = set()
+        """Row keys that were written and could be old ones: the row of that old key must not take them away."""
         try:
             for block in _blocks(rows.scan()):
-                kept = [(key, new) for key, data in block if (new := self._rewritten(data, value)) is not None]
-                gone = {key for key, _ in block}.difference(key for key, _ in kept)
+                found = [(place(key), self._rewritten(data, value)) for key, data in block]
+                kept = [(key, data) for key, data in found if data is not None]
+                new.update(key for key, _ in kept if turned and is_entry(key))
+                gone = {key for key, _ in block}.difference(key for key, _ in kept).difference(new)
                 rows.write([key for key, _ in kept], [data for _, data in kept], gone)
                 converted(len(block))
         except ValueError as error:

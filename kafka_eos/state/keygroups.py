@@ -68,10 +68,15 @@ class Grouping:
         """What the row keys of an encoded key begin with."""
         return self._prefixes[zlib.crc32(key) % len(self._prefixes)]
 
-    def row_keys(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Row keys of encoded keys, in order."""
+    def groups_of(self, keys: Iterable[bytes]) -> list[int]:
+        """The groups of encoded keys, in order."""
+        table, size, crc32 = self._table, len(self._table), zlib.crc32
+        return [table[crc32(key) % size] for key in keys]
+
+    def row_keys(self, keys: Iterable[bytes], time: bytes = b"") -> list[bytes]:
+        """Row keys of encoded keys, in order; of one ``time``, where rows are in the order of time."""
         prefix, size, crc32 = self._prefixes, len(self._prefixes), zlib.crc32
-        return [prefix[crc32(key) % size] + key for key in keys]
+        return [prefix[crc32(key) % size] + time + key for key in keys]
 
 
 def key_group_range(subtask: int, parallelism: int, max_key_groups: int = MAX_KEY_GROUPS) -> range:

@@ -4,11 +4,11 @@
     value with namespace         group | size key | namespace
     map, list                    group | size key | entry
     map, list with namespace     group | size key | size namespace | entry
-    timer                        group | entry (a time, eight bytes) | key
+    timer, pane                  group | entry (a time, eight bytes) | key
 
 ``group`` is two bytes, ``size`` one byte, or ff and four bytes for parts of 255 bytes and more; every part is encoded.
 Rule: part of the durable format. A part in front of another one tells its size, so no two places share a row key, and
-all rows of one key (and of one namespace of it) are neighbours; but timers, which are in the order of time.
+all rows of one key (and of one namespace of it) are neighbours; but timers and panes, which are in the order of time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from kafka_eos.state.rows import Row
 _LONG = 255
 _LONG_BYTES = 4
 TIME_BYTES = 8
+TIMED = frozenset({"timer", "pane"})
+"""The kinds of state whose rows are in the order of time."""
 _TIMED = GROUP_BYTES + TIME_BYTES
 _HEADS = [bytes([size]) for size in range(_LONG)]
 
@@ -35,7 +37,7 @@ class Layout:
         self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
         self.plain = not rest
         """Places are keys, not tuples."""
-        self.timed = descriptor.kind == "timer"
+        self.timed = descriptor.kind in TIMED
         """Rows are in the order of time: those of a key are no neighbours."""
         self._grouping = grouping
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
@@ -93,7 +95,7 @@ Span = Callable[[bytes], tuple[int, int]]
 
 def span_of(description: Mapping[str, Json]) -> Span:
     """Where the key is in the row keys of a state, from what is stored about it."""
-    if description.get("kind") == "timer":
+    if description.get("kind") in TIMED:
         return lambda row_key: (_TIMED, len(row_key))
     if "namespace" in description or "entry" in description:
         return lambda row_key: _span(row_key, GROUP_BYTES)
@@ -107,6 +109,20 @@ def regrouped(rows: Iterable[Row], span: Span, grouping: Grouping) -> list[Row]:
         start, end = span(row_key)
         found.append((group_prefix(grouping.group(row_key[start:end])) + row_key[GROUP_BYTES:], value))
     return found
+
+
+def in_time_order(row_key: bytes) -> bytes:
+    """The row key of a pane, made of that of a map whose entries are times. ValueError if it is not one."""
+    start, end = _span(row_key, GROUP_BYTES)
+    return row_key[:GROUP_BYTES] + row_key[end:] + row_key[start:end]
+
+
+def is_entry(row_key: bytes) -> bool:
+    """May it be the row key of a map whose entries are times?"""
+    try:
+        return _span(row_key, GROUP_BYTES)[1] == len(row_key) - TIME_BYTES
+    except ValueError:
+        return False
 
 
 def after(prefix: bytes) -> bytes:

@@ -53,11 +53,18 @@ class MemoryRows:
     def scan(self) -> Iterator[Row]:
         return iter(list(self.data.items()))
 
+    def delete_ranges(self, ranges: Iterable[tuple[bytes, bytes]]) -> None:
+        for first, end in ranges:
+            self.write((), (), list(self._between(first, end)))
+
     def page(self, first: bytes, end: bytes, limit: int) -> list[Row]:
+        return [(key, self.data[key]) for key in itertools.islice(self._between(first, end), limit)]
+
+    def _between(self, first: bytes, end: bytes) -> Iterator[bytes]:
+        """Keys of rows, in order."""
         if self._order is None or self._order.stale(len(self.data)):
             self._order = _Order(self.data)
-        present = filter(self.data.__contains__, self._order.between(first, end))
-        return [(key, self.data[key]) for key in itertools.islice(present, limit)]
+        return filter(self.data.__contains__, self._order.between(first, end))
 
 
 class _Order:

@@ -89,6 +89,15 @@ class RocksRows:
             self._db.write(batch, self._unlogged)
         self._changed = True
 
+    def delete_ranges(self, ranges: Iterable[tuple[bytes, bytes]]) -> None:
+        with _rocksdb("delete a range"):
+            batch = WriteBatch(raw_mode=True)
+            family = self._db.get_column_family_handle(self._state)
+            for first, end in ranges:
+                batch.delete_range(first, end, family)  # it does not go by the default of a batch
+            self._db.write(batch, self._unlogged)
+        self._changed = True
+
     def scan(self) -> Iterator[Row]:
         self.flush()
         with _rocksdb("open an iterator"):

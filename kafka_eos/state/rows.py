@@ -23,6 +23,9 @@ class Rows(Protocol):
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes]) -> None: ...
 
+    def delete_ranges(self, ranges: Iterable[tuple[bytes, bytes]]) -> None:
+        """All rows whose keys are from the first one of a pair to below the second."""
+
     def scan(self) -> Iterator[Row]:
         """All rows as they were at the call."""
 

@@ -139,11 +139,17 @@ class PendingTimers:
     def now(self, key: Any) -> int:
         if not self._floors:
             return self._time
-        group = self._grouping.group(self._key.encode(key))
-        return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
+        return self.reached(self._grouping.group(self._key.encode(key)))
 
     def newest(self) -> int:
         return max([self._time, *(time for _, _, time in self._floors)])
+
+    def reached(self, group: int) -> int:
+        return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
+
+    def stand(self, time: int) -> None:
+        self.whole = False
+        self._come(time)
 
     def add(self, key: Any, time: int) -> None:
         if time <= self.now(key):
@@ -179,7 +185,7 @@ class PendingTimers:
 
     def _of_before(self) -> Iterator[tuple[int, Any, int]]:
         """From the rows alone: to be asked before anything else."""
-        groups = [self._at(group, time) for group in self._begun if (time := self._of_group(group)) != BEGINNING]
+        groups = [self._at(group, time) for group in self._begun if (time := self.reached(group)) != BEGINNING]
         for timer in heapq.merge(*groups):
             row = timer[-GROUP_BYTES:] + timer[:-GROUP_BYTES]
             if self._changed.get(row, True):
@@ -221,7 +227,10 @@ class PendingTimers:
                 if time > self._time:
                     self._time = time
                 yield time, decode(timer[TIME_BYTES:-GROUP_BYTES]), number(group, "big")
-        self._time = max(self._time, until)
+        self._come(until)
+
+    def _come(self, time: int) -> None:
+        self._time = max(self._time, time)
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
 
     def _reach(self, last: bytes) -> bool:
@@ -275,10 +284,7 @@ class PendingTimers:
         floors = sorted(self._floors)
         cuts = sorted({first, last + 1, *(f for f, _, _ in floors), *(end + 1 for _, end, _ in floors)})
         ranges = [(f, end - 1) for f, end in pairwise(cut for cut in cuts if first <= cut <= last + 1)]
-        return [[f, end, self._of_group(f)] for f, end in ranges]
-
-    def _of_group(self, group: int) -> int:
-        return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
+        return [[f, end, self.reached(f)] for f, end in ranges]
 
     def _row(self, key: Any, time: int) -> bytes:
         try:

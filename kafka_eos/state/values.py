@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from kafka_eos.calls import each
-from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.state.keygroups import Grouping, group_prefix
-from kafka_eos.state.layout import Layout
+from kafka_eos.state.coding import CodedRows
+from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.rows import Rows
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ T = TypeVar("T")
 ABSENT: Any = object()
 
 
-class CachedValueState(Generic[T]):
+class CachedValueState(CodedRows[T]):
     """See ``interfaces.ValueState``. Holds about ``limit`` objects, and all that one batch touches.
 
     The trap: keys are dict keys, so 1, 1.0 and True are one key. Give the key codec one type.
@@ -33,12 +32,8 @@ class CachedValueState(Generic[T]):
     def __init__(
         self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, grouping: Grouping, limit: int
     ) -> None:
-        self.descriptor = descriptor
-        self._where = f"state {descriptor.name!r} of operator {operator!r}"
-        self._rows, self._limit = rows, limit
-        self._layout = Layout(descriptor, grouping)
-        self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
-        self._whole = groups == range(grouping.groups)
+        super().__init__(operator, descriptor, rows, groups, grouping)
+        self._limit = limit
         self._cache: dict[Any, T] = {}
         self._dirty: set[Any] = set()
         self._missing: set[Any] = set()
@@ -84,8 +79,7 @@ class CachedValueState(Generic[T]):
 
     def items(self) -> Iterator[tuple[Any, T]]:
         self.flush()
-        place, value = self._layout.place, self.descriptor.value.decode
-        return ((place(row), value(data)) for row, data in self._rows.scan())
+        return self._scanned()
 
     def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         raise Bug(f"{self._where}: a key has one place")
@@ -102,10 +96,6 @@ class CachedValueState(Generic[T]):
     def marks(self) -> dict[str, int]:
         """Numbers that must not go back when the state is restored; stored in the handle."""
         return {}
-
-    def place(self, row_key: bytes) -> Any:
-        """The place that a row belongs to."""
-        return self._layout.place(row_key)
 
     def changed(self, key: Any) -> bool:
         """Has it been written or deleted since the last flush? Then its row does not count."""
@@ -124,7 +114,7 @@ class CachedValueState(Generic[T]):
         if not all(present):
             keys, found = list(itertools.compress(keys, present)), list(itertools.compress(found, present))
             gone = self._dirty.difference(keys).difference(self._missing)
-        values = self._encode("value", found, keys)
+        values = self._encoded_values(found, keys)
         self._rows.write(self._row_keys(keys), values, self._row_keys(list(gone)))
         # Only now: if the write fails, the cache still knows what was to be written.
         if len(self._cache) > self._limit:
@@ -162,34 +152,3 @@ class CachedValueState(Generic[T]):
                     cache[key] = decode(data)
         except ValueError as error:
             raise self._unreadable(error) from error
-
-    def _decoded(self, data: bytes) -> T:
-        try:
-            return self.descriptor.value.decode(data)
-        except ValueError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: ValueError) -> ConfigError:
-        codec = self.descriptor.value.name
-        return ConfigError(f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}")
-
-    def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
-        rows = self._layout.finish(self._encode("key", keys, keys))
-        if rows and not self._whole:
-            self._own(min(rows), max(rows))
-        return rows
-
-    def _own(self, lowest: bytes, highest: bytes) -> None:
-        if not (self._first <= lowest and highest < self._end):
-            raise Bug(f"{self._where}: a key reached a subtask that does not own its key group")
-
-    def _encode(self, what: str, objects: Sequence[Any], keys: Sequence[Any]) -> list[bytes]:
-        encode = self._layout.encode if what == "key" else self.descriptor.value.encode
-        codec = self.descriptor.key if what == "key" else self.descriptor.value
-
-        def refuse(index: int, error: Exception) -> None:
-            raise ConfigError(
-                f"{self._where}: the {what} of key {keys[index]!r} cannot be encoded by codec {codec.name!r}: {error}"
-            ) from error
-
-        return each(encode, objects, refuse=refuse)[0]

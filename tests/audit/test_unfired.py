@@ -116,6 +116,8 @@ def sliced(
     with closing(Chain(plan, backends, sinks, pace=one_step)) as chain:
         chain.assign("numbers", [SplitId(f"{topic}/0")])
         chain.push("numbers", numbers(topic))
+        while not made:
+            chain.go_on({node.name for node in plan.nodes})
         assert chain.busy()
         chain.flush(whole=False)
         states = tuple(backend.snapshot(Epoch(1))(storage) for backend in backends.values())

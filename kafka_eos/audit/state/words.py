@@ -32,7 +32,7 @@ _TOLD = pa.schema([
     ("loose", pa.bool_()), ("detail", pa.string()),
 ])  # fmt: skip
 _LONGEST = 100
-_PARTS = {"list": "element", "map": "entry", "timer": "timer at"}
+_PARTS = {"list": "element", "map": "entry", "timer": "timer at", "pane": "pane from"}
 """What tells the places of a key apart, by kind of state."""
 
 

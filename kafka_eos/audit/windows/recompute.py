@@ -136,7 +136,7 @@ class Windowing:
         told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
         told = told.withColumn("floor", _floor(operator))
         if operator.unfired and self.checkpoint is not None:
-            told = without_unfired(told, self.checkpoint, operator.unfired)
+            told = without_unfired(told, self.checkpoint, operator.unfired, operator.assigner)
         told = _with_newest(told, newest)
         if operator.assigner is None:
             told = _if_it_can_be(told, operator, F.col("time") + 1)

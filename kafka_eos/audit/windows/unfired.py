@@ -1,8 +1,8 @@
-"""Timers of times that had come and had not fired yet when the newest checkpoint was taken.
+"""Timers, and windows, of times that had come and had not fired yet when the newest checkpoint was taken.
 
 A job does what a watermark makes due in slices, and a snapshot may be taken in between. What such a timer makes is not
-there by right, and comes when the job goes on. Rule: the rows of the checkpoint tell it, key by key; so a firing of the
-same time that is missing is found all the same.
+there by right, and comes when the job goes on; so is what such a window holds that ends without a timer. Rule: the rows
+of the checkpoint tell it, key by key; so a firing of the same time that is missing is found all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.stored import Checkpoint, states
 from kafka_eos.audit.tasks import columns_of
-from kafka_eos.interfaces import CheckpointStorage, StateHandle
+from kafka_eos.interfaces import CheckpointStorage, Paned, Session, StateHandle
 from kafka_eos.operators.firing import EVENT_STATE
 from kafka_eos.state.evolution import WATERMARKS
 from kafka_eos.state.keygroups import GROUP_BYTES
@@ -31,37 +31,45 @@ _SCHEMA = pa.schema([("grp", pa.binary()), ("unfired", pa.int64())])
 _AT_ONCE = 50_000
 
 
-def without_unfired(told: DataFrame, checkpoint: Checkpoint, handles: Sequence[int]) -> DataFrame:
+def without_unfired(
+    told: DataFrame, checkpoint: Checkpoint, handles: Sequence[int], assigner: Paned | Session | None
+) -> DataFrame:
     """``told`` with the ``floor`` of a key before the time at which its timer is left.
 
-    ``handles``: numbers of those of the operator that may have some.
+    ``handles``: numbers of those of the operator that may have some. ``assigner``: of its windows, if it has any.
     """
     numbers = told.sparkSession.createDataFrame([(number,) for number in handles], "handle int")
-    left = numbers.mapInArrow(partial(_left, checkpoint), _ROWS)
+    left = numbers.mapInArrow(partial(_left, checkpoint, assigner), _ROWS)
     same = [told["grp"] == left["grp"], told["floor"] == left["unfired"]]
     floor = F.when(F.col("unfired").isNull(), F.col("floor")).otherwise(F.col("floor") - 1)
     return told.join(left, same, "left").drop(left["grp"]).withColumn("floor", floor).drop("unfired")
 
 
-def _left(checkpoint: Checkpoint, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _left(
+    checkpoint: Checkpoint, assigner: Paned | Session | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Input: numbers of handles."""
     storage, manifest = checkpoint.open()
     for batch in batches:
         for (number,) in zip(*columns_of(batch), strict=True):
-            yield from _unfired(manifest.states[number], storage)
+            yield from _unfired(manifest.states[number], storage, assigner)
 
 
-def _unfired(handle: StateHandle, storage: CheckpointStorage) -> Iterator[pa.RecordBatch]:
+def _unfired(
+    handle: StateHandle, storage: CheckpointStorage, assigner: Paned | Session | None
+) -> Iterator[pa.RecordBatch]:
     time_of, keys, times = TimeCodec().decode, list[bytes](), list[int]()
+    ranges: Any = next((state.get(WATERMARKS, ()) for state in handle.states if state["name"] == EVENT_STATE), ())
+    come = {group: time for first, last, time in ranges for group in range(first, last + 1)}
     for described, rows in states(handle, storage):
-        if described["name"] != EVENT_STATE:
+        paned = None if described.get("kind") != "pane" or isinstance(assigner, Session) else assigner
+        if described["name"] != EVENT_STATE and paned is None:
             continue
-        ranges: Any = described.get(WATERMARKS, ())
-        come = {group: time for first, last, time in ranges for group in range(first, last + 1)}
         span = span_of(described)
         for row, _ in rows:
             start, end = span(row)
             group, time = int.from_bytes(row[:GROUP_BYTES], "big"), time_of(row[GROUP_BYTES:start])
+            time = time if paned is None else paned.ends(time)[-1] - 1
             if time <= come.get(group, time - 1):
                 keys.append(row[start:end])
                 times.append(time)

@@ -1,7 +1,8 @@
 """What all windows of event time have in common: rows that come too late, results, and the state.
 
 The state ``windows`` has a place for each key and part of a window, which is named by the time at which it begins; it
-is gone when event time has passed the last window that needs it. Timers say when there is something to do.
+is gone when event time has passed the last window that needs it. Timers say when there is something to do; where all
+keys have it to do at once, none are needed, see ``alone``.
 
     a trigger                    see ``triggers``
     a window that is over        is a firing: its operator, its key, and the last moment of the window
@@ -68,8 +69,12 @@ class WindowOperator:
         return (timers(EVENT_STATE, self._key_codec), *of_clock)
 
     def open(self, ctx: OperatorContext) -> None:
-        self._ctx = ctx
         self._cells, *self._others = map(ctx.value_state, self.states())
+        self._open_rest(ctx)
+
+    def _open_rest(self, ctx: OperatorContext) -> None:
+        """Open all but the states."""
+        self._ctx = ctx
         self._timers = ctx.timers(self.pending()[0])
         if self._by_clock is None:
             no_clock(ctx)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Paned, Window
+from kafka_eos.interfaces import Paned
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import call_each
 from kafka_eos.operators.windows.base import ABSENT, WindowOperator, nothing, times_of
@@ -22,7 +22,7 @@ _Place = tuple[Any, int]
 
 
 class PanedWindows(WindowOperator):
-    """Tumbling and sliding windows, and calendar days."""
+    """Sliding windows, those with early results, and those that take late rows. For the others see ``alone``."""
 
     def __init__(self, node: Windows, assigner: Paned) -> None:
         super().__init__(node)
@@ -114,8 +114,6 @@ class PanedWindows(WindowOperator):
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         end = time + 1
-        if not (self._assigner.shared or self._lateness):
-            return self._fire_alone(key, end)
         found = self._there(key, end)
         outputs = self._emitted(key, self._assigner.start(end), end, list(found.values())) if found else ()
         if found:
@@ -126,15 +124,6 @@ class PanedWindows(WindowOperator):
             if self._assigner.ends(pane)[-1] + self._lateness == end:
                 self._delete(key, pane)
         return outputs
-
-    def _fire_alone(self, key: Any, end: int) -> Sequence[Any]:
-        """Of a window that is one pane, which nothing needs any more."""
-        for pane in self._assigner.panes(end):
-            if (acc := self._cells.get((key, pane))) is not None:
-                outputs = self._contents.emit(key, Window(self._assigner.start(end), end), acc)
-                self._delete(key, pane)
-                return outputs
-        return ()
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
         passed = self._timers.now(key) + 1

@@ -325,7 +325,7 @@ def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:
         push(after, 10)
 
         assert [found.value for found in after.values] == [2]
-        assert set(stored(after, tmp_path)) == {"windows", "event-timers"}
+        assert set(stored(after, tmp_path)) == {"windows"}
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> N
     operator.open(
         OperatorContext(
             "sums", backend.value, lambda batch, index, error: refused.append(index), timers=backend.timers,
-            late=counted.append,
+            late=counted.append, panes=backend.panes,
         )
     )  # fmt: skip
     assert isinstance(operator, OnEventTime)

@@ -1,7 +1,8 @@
 """Windows that an earlier version has stored half-way: today's code goes on with them, and the whole comes out.
 
 ``tests/golden/windows-1`` holds the job directories, what the job had put out, and the job, which had read half of its
-payments. Rule: as in ``test_golden``, they are never written again.
+payments; ``windows-2`` those of windows that end without timers. Rule: as in ``test_golden``, they are never written
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pytest
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import run_local
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "windows-1"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def lines(directory: Path) -> list[bytes]:
@@ -34,33 +35,48 @@ def lines(directory: Path) -> list[bytes]:
     )
 
 
-@pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+def job(sample: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     for name in ("TEST_BACKEND", "TEST_CHECKPOINTS", "TEST_FILES", "TEST_MORE"):
         monkeypatch.setenv(name, "unused")
-    return runpy.run_path(str(GOLDEN / "job.py"))
+    return runpy.run_path(str(sample / "job.py"))
 
 
 @pytest.mark.parametrize(("backend", "workers"), [("memory", 2), ("rocksdb", 1), ("rocksdb", 3)])
-def test_windows_go_on_with_what_they_hold(job: Mapping[str, Any], backend: str, workers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_windows_go_on_with_what_they_hold(
+    version: int, backend: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = GOLDEN / f"windows-{version}"
+    found = job(sample, monkeypatch)
     for name in (f"golden-{backend}", f"files-{backend}"):
-        shutil.copytree(GOLDEN / name, tmp_path / name)
+        shutil.copytree(sample / name, tmp_path / name)
     files = tmp_path / f"files-{backend}"
-    before = {name: lines(files / name) for name in job["results"]}
+    before = {name: lines(files / name) for name in found["results"]}
 
     environment = {"TEST_BACKEND": backend, "TEST_CHECKPOINTS": str(tmp_path), "TEST_FILES": str(files)}
     command = (sys.executable, "-m", "kafka_eos", "run", "job.py", "--until-caught-up", "-p", str(workers))
-    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=GOLDEN, check=True)
+    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=sample, check=True)
 
-    whole = run_local(job["pipeline"], {"payments": job["PAYMENTS"]})
-    for name in job["results"]:
+    whole = run_local(found["pipeline"], {"payments": found["PAYMENTS"]})
+    for name in found["results"]:
         assert lines(files / name) == sorted(whole[f"{name}-out"]), name
         assert len(before[name]) < len(whole[f"{name}-out"]) or name == "accounts"
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_those_without_timers_are_read_in_the_order_of_time(backend: str) -> None:
+    snapshot = Snapshot.open(GOLDEN / "windows-2" / f"golden-{backend}")
+    held = dict(snapshot.read("totals", "windows"))
+
+    assert {key for key, _ in held} <= {"a0", "a1"}
+    assert all(start % 5000 == 0 and acc["count"] > 0 for (_, start), acc in held.items())
+    assert dict(snapshot.read("totals", "event-timers")) == {}
+    assert snapshot.find("totals", "windows", "a0") == [(place, acc) for place, acc in held.items() if place[0] == "a0"]
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_they_are_read_without_the_job(backend: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / f"golden-{backend}")
+    snapshot = Snapshot.open(GOLDEN / "windows-1" / f"golden-{backend}")
     held = dict(snapshot.read("early", "windows"))
     spans = dict(snapshot.read("of-sessions", "sessions"))
 

@@ -1,0 +1,189 @@
+"""Windows of one pane that nothing needs any more when they are over: tumbling windows and calendar days.
+
+They end for all keys at once, so no key has a timer: what event time has passed is taken out of the state in bulk, in
+the order of panes, and within one of key groups and keys. A result is a firing all the same.
+
+Rule: while windows are closed event time stands at the last moment of theirs, so what a snapshot has left of them is
+known when it is restored, and comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from kafka_eos.interfaces import Paned, StateDescriptor, Taken, Window
+from kafka_eos.log_context import Rows
+from kafka_eos.operators.base import OperatorContext, call_each
+from kafka_eos.operators.windows.base import ABSENT, WINDOWS, WindowOperator, nothing, times_of
+from kafka_eos.operators.windows.triggers import Result
+from kafka_eos.plan import Windows
+from kafka_eos.records import Batch
+from kafka_eos.state.timers import TimeCodec
+
+_Cells = Mapping[int, MutableMapping[Any, Any]]
+"""What is held, by pane and key."""
+
+
+class AloneWindows(WindowOperator):
+    """Their state is of the kind ``pane``; see ``interfaces.Panes``."""
+
+    def __init__(self, node: Windows, assigner: Paned) -> None:
+        super().__init__(node)
+        self._assigner = assigner
+
+    def states(self) -> tuple[StateDescriptor[Any], ...]:
+        held, of = self._contents.codec, self._definition
+        return (StateDescriptor(WINDOWS, self._key_codec, held, "pane", entry=TimeCodec(), definition=of),)
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._panes = ctx.panes(self.states()[0])
+        self._open_rest(ctx)
+        self._left = self._left_over()
+
+    # ------------------------------------------------------------ rows
+
+    def process(self, batch: Batch[Any]) -> Batch[Any]:
+        panes, refused = call_each(self._assigner.pane, batch, times_of(batch, self._ctx.operator), self._ctx)
+        batch = batch.without(refused)
+        if not panes:
+            return batch
+        cells = self._panes.views(_by_pane(panes, batch.keys or []))
+        over = self._end(min(panes)) <= self._timers.newest() + 1
+        simple = not over and self._by_count is None and self._by_clock is None
+        return self._add(batch, panes, cells) if simple else self._add_and_emit(batch, panes, cells)
+
+    def _add(self, batch: Batch[Any], panes: Sequence[int], cells: _Cells) -> Batch[Any]:
+        """No window of these rows is over, and there is no trigger."""
+        first, add = self._contents.first, self._contents.add
+        held_by = repeat(*cells.values()) if len(cells) == 1 else map(cells.__getitem__, panes)
+        # The items are as many as the keys; the first column may have no end.
+        rows = zip(held_by, batch.keys or (), Rows(batch, self._items(batch)), strict=False)
+        for index, (held, key, item) in enumerate(rows):
+            acc = held.get(key, ABSENT)
+            try:
+                changed = first(item) if acc is ABSENT else add(acc, item)
+                if changed is None:
+                    raise nothing()
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                continue
+            if not self._tried:
+                self._try(changed)
+            held[key] = changed
+        return batch.take([])
+
+    def _add_and_emit(self, batch: Batch[Any], panes: Sequence[int], cells: _Cells) -> Batch[Any]:
+        """Rows may make results. What a row makes is decided before anything is changed."""
+        times = times_of(batch, self._ctx.operator)
+        made: list[list[Result]] = []
+        refused: list[int] = []
+        rows = zip(panes, batch.keys or (), Rows(batch, self._items(batch)), strict=True)
+        for index, (pane, key, item) in enumerate(rows):
+            end = self._end(pane)
+            too_late = end <= self._timers.now(key) + 1
+            try:
+                if too_late:
+                    results = self._too_late(times[index], batch.values[index], end)
+                else:
+                    changed, results = self._changed(key, pane, cells[pane].get(key, ABSENT), item)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
+                self._ctx.reject(batch, index, error)
+                refused.append(index)
+                continue
+            made.append(results)
+            if not too_late:
+                self._keep(key, pane, changed, cells[pane])
+        return self._made_of(batch, refused, made)
+
+    def _changed(self, key: Any, pane: int, acc: Any, item: Any) -> tuple[Any, list[Result]]:
+        """What a pane holds with one row more, ABSENT if it has let go of it; and the results that the row makes."""
+        if acc is ABSENT:
+            changed = self._contents.first(item)
+        elif self._is_full(acc, more=1):
+            changed = self._joined(acc, item)
+        else:
+            changed = self._contents.add(acc, item)
+        if changed is None:
+            raise nothing()
+        if not self._is_full(changed):
+            return changed, []
+        end = self._end(pane)
+        results = [(end - 1, self._emitted(key, self._assigner.start(end), end, [changed]))]
+        return ABSENT if self._purges else (0, changed[1]), results
+
+    def _keep(self, key: Any, pane: int, changed: Any, held: MutableMapping[Any, Any]) -> None:
+        if changed is ABSENT:
+            held.pop(key, None)
+            return
+        if not self._tried:
+            self._try(changed)
+        held[key] = changed
+        if self._by_clock is not None:
+            self._by_clock.note(key, pane)
+
+    def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
+        passed = self._timers.now(key) + 1
+        results: list[Result] = []
+        for pane in (pane for pane in sorted(changed) if self._end(pane) > passed):
+            if (acc := self._panes.get((key, pane))) is not None:
+                end = self._end(pane)
+                results.append((end - 1, self._emitted(key, self._assigner.start(end), end, [acc])))
+                if self._purges:
+                    self._panes.delete((key, pane))
+        return results
+
+    def _end(self, pane: int) -> int:
+        return self._assigner.ends(pane)[-1]
+
+    # ------------------------------------------------------------ windows that are over
+
+    def advance(self, time: int) -> Iterator[Batch[Any]]:
+        yield from self._left
+        while (pane := self._panes.first()) is not None and self._end(pane) - 1 <= time:
+            last = self._end(pane) - 1
+            yield from self._firings.fire(self._timers.due(last), _nothing)
+            self._timers.stand(last)
+            for taken in self._panes.take(pane):
+                yield self._closed(pane, taken)
+        yield from self._firings.fire(self._timers.due(time), _nothing)
+
+    def _left_over(self) -> Iterator[Batch[Any]]:
+        """The windows that were over when a snapshot was taken, and not all closed."""
+        left: dict[int, list[int]] = {}
+        for pane, group in self._panes.restored():
+            if self._end(pane) - 1 <= self._timers.reached(group):
+                left.setdefault(pane, []).append(group)
+        for pane in sorted(left):
+            for taken in self._panes.take(pane, left[pane]):
+                yield self._closed(pane, taken)
+
+    def _closed(self, pane: int, taken: Taken[Any]) -> Batch[Any]:
+        end = self._end(pane)
+        window, emit, time = Window(self._assigner.start(end), end), self._contents.emit, end - 1
+        made: list[Sequence[Any]] = []
+        for key, acc in zip(taken.keys, taken.values, strict=True):
+            try:
+                made.append(emit(key, window, acc))
+            except Exception as error:
+                raise self._firings.stopped_by(key, time, error) from error
+        if self._by_clock is not None:
+            for key in taken.keys:
+                self._by_clock.forget(key, pane)
+        return self._firings.together(time, taken.groups, taken.encoded, made)
+
+
+def _by_pane(panes: Sequence[int], keys: Sequence[Any]) -> Mapping[int, Sequence[Any]]:
+    """The keys of rows, by their panes."""
+    if len(set(panes)) == 1:
+        return {panes[0]: keys}
+    found: dict[int, list[Any]] = {}
+    for pane, key in zip(panes, keys, strict=True):
+        found.setdefault(pane, []).append(key)
+    return found
+
+
+def _nothing(key: Any, time: int) -> Sequence[Any]:
+    """What a timer makes that an earlier version has set for a window."""
+    return ()

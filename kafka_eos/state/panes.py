@@ -1,0 +1,318 @@
+"""Values by key and pane, for panes that are over for all keys at once: a write-behind cache in front of ordered rows.
+
+Row keys are ``group | pane | key``, so what is over is a range of rows in each group: it is given out in bulk, and a
+range is deleted for all of it. Objects are kept by pane, so a row of the hot path costs a look-up by its key alone.
+
+Rule: a place in ``_dirty`` is decided here (its object, or deleted if it has none), and so is every place of a pane
+that is not in ``_partial``; any other place is decided by the rows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from itertools import compress, repeat
+from operator import is_not
+from typing import Any, Final, TypeVar
+
+from kafka_eos.interfaces import StateDescriptor, Taken
+from kafka_eos.state.coding import CodedRows
+from kafka_eos.state.entries import overlaid, pages
+from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
+from kafka_eos.state.layout import TIME_BYTES, after
+from kafka_eos.state.rows import Rows
+from kafka_eos.state.timers import TimeCodec
+from kafka_eos.state.values import ABSENT
+
+T = TypeVar("T")
+
+NEWEST: Final = "newest"
+"""Mark: the newest pane that any row was written of."""
+_AT_ONCE: Final = 500
+"""Places that are given out together."""
+_DIVIDED: Final = 5000
+"""Keys that are divided among their groups before others may have their turn."""
+_TIMED: Final = GROUP_BYTES + TIME_BYTES
+_encode_time = TimeCodec().encode
+_decode_time = TimeCodec().decode
+
+
+class PaneState(CodedRows[T]):
+    """See ``interfaces.Panes``. Holds about ``limit`` objects, and all that one batch touches."""
+
+    def __init__(
+        self,
+        operator: str,
+        descriptor: StateDescriptor[T],
+        rows: Rows,
+        groups: range,
+        grouping: Grouping,
+        limit: int,
+        newest: int | None,
+    ) -> None:
+        """``newest``: no row that there is now belongs to a later pane; None if there are no rows."""
+        super().__init__(operator, descriptor, rows, groups, grouping)
+        self._limit, self._newest, self._before = limit, newest, newest
+        """``_before``: what was the newest when this was opened."""
+        self._held: dict[int, dict[Any, T]] = {}
+        """Objects, by pane and key; each pane that was touched, until all of it is taken."""
+        self._dirty: dict[int, set[Any]] = {}
+        self._missing: dict[int, set[Any]] = {}
+        """Looked up since the last flush and not found in the rows."""
+        self._partial: set[int] = set()
+        """Panes of which there may be rows whose objects are not in memory."""
+        self._stored: set[int] = set()
+        """Panes that rows were written of."""
+        self._order: list[int] = []
+        """A heap of panes that were touched, and of some that are gone."""
+        self._ahead: list[tuple[int, int]] | None = None if newest is not None else []
+        """A heap: the first pane, of those that were restored, of each group that has one. None: not looked up yet."""
+        self._gone: dict[bytes, bytes] = {}
+        """Rows that have been taken and are not deleted yet: where a range begins and ends."""
+        self._grown = 0
+        """Objects at most that have been added since they were counted."""
+        self.loads = 0
+        """Places that were not in memory, so that the rows were asked."""
+
+    @property
+    def cached(self) -> int:
+        """Objects in memory."""
+        return sum(map(len, self._held.values()))
+
+    # ------------------------------------------------------------ values
+
+    def get(self, place: tuple[Any, int]) -> T | None:
+        key, pane = place
+        held = self._pane(pane)
+        if key not in held and pane in self._partial:
+            if self.cached > self._limit:
+                self._keep_dirty()
+            self._load(pane, [key])
+        return held.get(key)
+
+    def delete(self, place: tuple[Any, int]) -> None:
+        key, pane = place
+        self._pane(pane).pop(key, None)
+        self._dirty[pane].add(key)
+
+    def views(self, keys: Mapping[int, Sequence[Any]]) -> Mapping[int, MutableMapping[Any, T]]:
+        touched = {pane: set(mine) for pane, mine in keys.items()}
+        self._reserve(sum(map(len, touched.values())))
+        found: dict[int, MutableMapping[Any, T]] = {}
+        for pane, mine in touched.items():
+            found[pane] = self._pane(pane)
+            if pane in self._partial:
+                self._load(pane, mine)
+            self._dirty[pane] |= mine
+        return found
+
+    def _pane(self, pane: int) -> dict[Any, T]:
+        if (held := self._held.get(pane)) is None:
+            held = self._held[pane] = {}
+            self._dirty[pane], self._missing[pane] = set(), set()
+            heapq.heappush(self._order, pane)
+            if self._before is not None and pane <= self._before:
+                self._partial.add(pane)
+        return held
+
+    def _load(self, pane: int, keys: Collection[Any]) -> None:
+        """What the rows have of them, and memory has not."""
+        held, missing = self._held[pane], self._missing[pane]
+        unknown = list(set(keys).difference(held).difference(self._dirty[pane]).difference(missing))
+        if not unknown:
+            return
+        self.loads += len(unknown)
+        decode = self.descriptor.value.decode
+        found = self._rows.get(self._of_pane(pane, self._encoded_keys(unknown)))
+        try:
+            for key, data in zip(unknown, found, strict=True):
+                if data is None:
+                    missing.add(key)
+                else:
+                    held[key] = decode(data)
+        except ValueError as error:
+            raise self._unreadable(error) from error
+
+    # ------------------------------------------------------------ what is over
+
+    def first(self) -> int | None:
+        while self._order and self._order[0] not in self._held:
+            heapq.heappop(self._order)
+        return min([*self._order[:1], *(pane for pane, _ in self.restored()[:1])], default=None)
+
+    def restored(self) -> list[tuple[int, int]]:
+        if self._ahead is None:
+            self._ahead = []
+            for group in self._groups:
+                self._look_ahead(group, group_prefix(group))
+            heapq.heapify(self._ahead)
+        return self._ahead
+
+    def take(self, pane: int, groups: Collection[int] | None = None) -> Iterator[Taken[T]]:
+        by_group: dict[int, list[tuple[bytes, Any]]] = {}
+        for keys in self._known(pane):
+            self._divide(keys, by_group)
+            yield Taken([], [], [], [])
+        chosen = self._groups if groups is None else sorted(groups)
+        found: Taken[T] = Taken([], [], [], [])
+        for group in chosen:
+            for encoded, key, value in self._of_group(pane, group, sorted(by_group.pop(group, ()))):
+                found.groups.append(group)
+                found.encoded.append(encoded)
+                found.keys.append(key)
+                found.values.append(value)
+                if len(found.keys) == _AT_ONCE:
+                    yield self._given_out(pane, found)
+                    found = Taken([], [], [], [])
+        if found.keys:
+            yield self._given_out(pane, found)
+        self._pass(pane, chosen, whole=groups is None)
+
+    def _has_rows_beside(self, pane: int) -> bool:
+        """May it have rows whose objects are not in memory?"""
+        return pane in self._partial or (self._before is not None and pane <= self._before)
+
+    def _known(self, pane: int) -> Iterator[list[Any]]:
+        """The keys of a pane that memory decides, some at a time."""
+        keys = list(self._held.get(pane, {}).keys() | self._dirty.get(pane, set()))
+        return (keys[at : at + _DIVIDED] for at in range(0, len(keys), _DIVIDED))
+
+    def _divide(self, keys: list[Any], by_group: dict[int, list[tuple[bytes, Any]]]) -> None:
+        encoded = self._encoded_keys(keys)
+        for group, row, key in zip(self._grouping.groups_of(encoded), encoded, keys, strict=True):
+            by_group.setdefault(group, []).append((row, key))
+
+    def _of_group(self, pane: int, group: int, here: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any, T]]:
+        """All of a group: what has been in memory, ``here``, may have been dropped since, but not what has changed."""
+        held, dirty = self._held.get(pane, {}), self._dirty.get(pane, set())
+        if not self._has_rows_beside(pane):
+            return [(encoded, key, held[key]) for encoded, key in here if key in held]
+        prefix = group_prefix(group) + _encode_time(pane)
+        placed = [(prefix + encoded, (key,)) for encoded, key in here if key in held or key in dirty]
+        found: list[tuple[bytes, Any, T]] = []
+        first = self._gone.get(prefix, prefix)  # rows before it have been given out, and are there until the next flush
+        for row_key, place in overlaid(pages(self._rows, first, after(prefix)), placed):
+            encoded = row_key[_TIMED:]
+            if isinstance(place, bytes):
+                found.append((encoded, self.descriptor.key.decode(encoded), self._decoded(place)))
+            elif (value := held.get(place[0], ABSENT)) is not ABSENT:
+                found.append((encoded, place[0], value))
+        return found
+
+    def _given_out(self, pane: int, taken: Taken[T]) -> Taken[T]:
+        """It is gone: from memory now, from the rows at the next flush."""
+        if pane in self._held:
+            held = self._held[pane]
+            for key in taken.keys:
+                held.pop(key, None)
+            self._dirty[pane].difference_update(taken.keys)
+        if self._is_stored(pane):
+            time = _encode_time(pane)
+            for group, last in dict(zip(taken.groups, taken.encoded, strict=True)).items():
+                prefix = group_prefix(group) + time
+                self._gone[prefix] = prefix + last + b"\0"
+        return taken
+
+    def _pass(self, pane: int, groups: Collection[int], *, whole: bool) -> None:
+        """Nothing is left of a pane in these groups, which are all if it is the ``whole``."""
+        ahead = self.restored()
+        if self._is_stored(pane):
+            for prefix in (group_prefix(group) + _encode_time(pane) for group in groups):
+                self._gone[prefix] = after(prefix)
+        for group in groups if any(each == pane for each, _ in ahead) else ():
+            if (pane, group) in ahead:
+                ahead.remove((pane, group))
+                self._look_ahead(group, after(group_prefix(group) + _encode_time(pane)))
+        heapq.heapify(ahead)
+        if whole:
+            for part in (self._held, self._dirty, self._missing):
+                part.pop(pane, None)
+            self._partial.discard(pane)
+            self._stored.discard(pane)
+
+    def _is_stored(self, pane: int) -> bool:
+        """May it have rows?"""
+        return pane in self._stored or self._has_rows_beside(pane)
+
+    def _look_ahead(self, group: int, first: bytes) -> None:
+        """Which pane of a group comes next, from a row key on, of those that were restored?"""
+        assert self._ahead is not None and self._before is not None
+        for row_key, _ in self._rows.page(first, group_prefix(group + 1), 1):
+            if (pane := _decode_time(row_key[GROUP_BYTES:_TIMED])) <= self._before:
+                self._ahead.append((pane, group))
+
+    # ------------------------------------------------------------ rows
+
+    def items(self) -> Iterator[tuple[Any, T]]:
+        """All places and values, in no order."""
+        self.flush()
+        return self._scanned()
+
+    def flush(self) -> None:
+        """Write what has changed to the rows. Called at the barrier, and before when too much has."""
+        if self._gone:
+            self._rows.delete_ranges(self._gone.items())
+        present: list[bytes] = []
+        values: list[bytes] = []
+        gone: list[bytes] = []
+        for pane, dirty in self._dirty.items():
+            if dirty:
+                keys, mine, deleted = self._changes(pane, list(dirty))
+                present += keys
+                values += mine
+                gone += deleted
+        if present or gone:
+            self._rows.write(present, values, gone)
+        # Only now: if the write fails, the cache still knows what was to be written.
+        self._gone.clear()
+        if self.cached > self._limit:
+            self._keep_dirty()
+        for changed in (*self._dirty.values(), *self._missing.values()):
+            changed.clear()
+
+    def marks(self) -> dict[str, int]:
+        return {} if self._newest is None else {NEWEST: self._newest}
+
+    def _changes(self, pane: int, keys: list[Any]) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        """Row keys and values of what there is, and row keys of what is deleted."""
+        found = list(map(self._held[pane].get, keys, repeat(ABSENT)))
+        there = list(map(is_not, found, repeat(ABSENT)))
+        rows = self._of_pane(pane, self._encoded_keys(keys))
+        if all(there):
+            gone: list[bytes] = []
+        else:
+            gone = [row for row, present in zip(rows, there, strict=True) if not present]
+            rows, found, keys = (list(compress(each, there)) for each in (rows, found, keys))
+        if rows:
+            self._stored.add(pane)
+            self._newest = pane if self._newest is None else max(pane, self._newest)
+        return rows, self._encoded_values(found, keys), gone
+
+    def _encoded_keys(self, keys: Sequence[Any]) -> list[bytes]:
+        return self._encoded(self.descriptor.key.encode, keys)
+
+    def _of_pane(self, pane: int, encoded: list[bytes]) -> list[bytes]:
+        rows = self._grouping.row_keys(encoded, _encode_time(pane))
+        if rows and not self._whole:
+            self._own(min(rows), max(rows))
+        return rows
+
+    def _reserve(self, count: int) -> None:
+        """Make room before ``count`` places are written."""
+        self._grown += count
+        if self._grown <= self._limit:
+            return
+        if sum(map(len, self._dirty.values())) + count > self._limit:
+            self.flush()
+        if self.cached > self._limit:
+            self._keep_dirty()
+        self._grown = self.cached + count
+
+    def _keep_dirty(self) -> None:
+        """Drop what was not touched since the last flush. In place: callers hold what ``views`` gave them."""
+        for pane, held in self._held.items():
+            kept = {key: held[key] for key in self._dirty[pane] if key in held}
+            if len(kept) < len(held):
+                self._partial.add(pane)
+                held.clear()
+                held.update(kept)
