@@ -112,6 +112,8 @@ class JoinOperator:
     def _joined(self, pairs: Sequence[tuple[Row, Row]]) -> list[Any]:
         """The user's results, in the order of their rows."""
         made = self._node.made
+        if len(pairs) < 2:
+            return [out for one, other in pairs for out in made(one.value, other.value)]
         first, second = (self._places(side, [pair[side] for pair in pairs]) for side in (0, 1))
         ordered = sorted(pairs, key=lambda pair: (first[id(pair[0])], second[id(pair[1])]))
         return [out for one, other in ordered for out in made(one.value, other.value)]
@@ -119,9 +121,11 @@ class JoinOperator:
     def _alone(self, side: int, rows: Sequence[Row]) -> list[Any]:
         """Those of them that have met none, for the side output that is for them; in order."""
         tag = self._node.unmatched[side]
-        found = [] if tag is None else [row for row in rows if not row.met]
+        if tag is None:
+            return []
+        found = [row for row in rows if not row.met]
         places = self._places(side, found)
-        return [Tagged(str(tag), row.value) for row in sorted(found, key=lambda row: places[id(row)])]
+        return [Tagged(tag, row.value) for row in sorted(found, key=lambda row: places[id(row)])]
 
     def _places(self, side: int, given: Sequence[Row]) -> Mapping[int, tuple[Any, ...]]:
         """What the order of rows is by: their places, and their bytes where several have one place."""

@@ -39,7 +39,8 @@ class IntervalJoinOperator(JoinOperator):
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         new = [self._at(key, side, time) for side in (0, 1)]
-        found = [self._until(key, side, time) if new[1 - side] else {time: new[side]} for side in (0, 1)]
+        older = [bool(new[1 - side]) and self._kept[side] > 0 for side in (0, 1)]
+        found = [self._until(key, side, time) if older[side] else {time: new[side]} for side in (0, 1)]
         pairs = self._pairs(found[0], found[1], time)
         changed: tuple[set[int], set[int]] = (set(), set())
         for pair in pairs:
@@ -76,7 +77,8 @@ class IntervalJoinOperator(JoinOperator):
 
     def _over(self, key: Any, side: int, time: int, found: _Found) -> list[Any]:
         """Nothing can meet rows of that time any more: forget them."""
-        rows = found[time] if time in found else self._at(key, side, time)
+        asked = self._node.unmatched[side] is not None
+        rows = (found[time] if time in found else self._at(key, side, time)) if asked else ()
         for state in self._names(side):
             self._states[state].delete((key, time))
         return self._alone(side, rows)
