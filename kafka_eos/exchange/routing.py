@@ -77,8 +77,12 @@ def _to_those_who_had_them(
     """Rows that have stayed in their subtask go to the one that later rows of the same split, or key, will be in."""
     dealt = {(source, lane): by for source, lane, by in _ways(plan, forward)}
     by_key = {by.name: router(by, 0, parallelism, grouping) for by in dealt.values() if isinstance(by, KeyBy)}
+    # What reads these rows has state of their keys, so they go there whatever way an older plan had brought them.
+    keyed = next((router(by, 0, parallelism, grouping) for by in plan.key_bys(forward.name) if not by.local), None)
 
     def split(number: int, batch: Batch[Any]) -> Parts:
+        if keyed is not None and batch.keys is not None:
+            return keyed(batch)
         match dealt.get((batch.origin.source, batch.lane)):
             case KeyBy(name=name) if batch.keys is not None:
                 return by_key[name](batch)

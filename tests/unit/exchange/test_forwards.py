@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos import Pipeline, ProcessFunction, Stream, monotonic, tumbling
+from kafka_eos import Pipeline, ProcessFunction, Stream, Ttl, monotonic, tumbling
 from kafka_eos.errors import PlanError
 from kafka_eos.exchange import wire
 from kafka_eos.exchange.routing import restorer
@@ -344,6 +344,26 @@ def test_what_timers_made_goes_by_its_new_key_if_it_has_one() -> None:
     for number in range(PARALLELISM):
         ((target, part),) = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(number, batch)
         assert (target, part.values) == (owner, VALUES)
+
+
+@pytest.mark.parametrize(("source", "lane"), [("in", 0), ("in", 1), ("gone", 0)])
+def test_rows_that_wait_for_the_answer_of_their_key_go_to_its_owner_whatever_way_they_came_in_an_older_plan(
+    source: str, lane: int
+) -> None:
+    """The answers that are kept are there, and no other worker may look for them."""
+    pipeline = Pipeline("p")
+    keyed = pipeline.source(ListSource([]), name="in").key_by(str, name="by", values=str)
+    keyed.async_map(waits, pair, name="ask", cache=Ttl(60)).sink(MemorySink(), name="out")
+    plan = pipeline.plan()
+    batch = Batch(VALUES, range(PARTITIONS), ListOrigin(source, "topic", 0, 0, VALUES), keys=VALUES, lane=lane)
+
+    parts = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(5, batch)
+
+    assert {value: target for target, part in parts for value in part.values} == BY_KEY
+
+
+def pair(value: str, answer: str) -> str:
+    return value + answer
 
 
 class Passing(ProcessFunction[str, str, str]):
