@@ -83,6 +83,11 @@ class HttpSink(Generic[T]):
         return "requests may be repeated, under the same key: effectively once if the receiver honours the key"
 
     @property
+    def unshared(self) -> str:
+        """Rows in an outbox are sent by the rules of the sink that finds them."""
+        return f"outbox {self._place.text}"
+
+    @property
     def not_audited(self) -> str:
         """For the audit: why it does not look."""
         return "what a receiver has is not to be read; compare the keys that it has seen"

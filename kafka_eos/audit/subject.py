@@ -212,11 +212,21 @@ def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]
         if sinks[node.name] is None
     }
     found = [sink for sink in sinks.values() if sink is not None]
-    shared = Counter((sink.bootstrap, sink.topic) for sink in found if isinstance(sink, Topic))
-    for sink in found:
-        if isinstance(sink, Topic) and shared[sink.bootstrap, sink.topic] > 1:
-            not_audited[sink.node] = f"another sink writes to its topic {sink.topic} too"
+    not_audited |= _shared(found)
     return Subject(plan, tuple(sources), tuple(s for s in found if s.node not in not_audited), not_audited, blind)
+
+
+def _shared(sinks: Sequence[Place]) -> dict[str, str]:
+    """Sinks whose outputs cannot be told from those of another one."""
+    places = {
+        sink.node: ((sink.bootstrap, sink.topic), f"topic {sink.topic}")
+        if isinstance(sink, Topic)
+        else ((DatabaseTable, sink.name), f"table {sink.name}")
+        for sink in sinks
+        if not isinstance(sink, Directory)
+    }
+    uses = Counter(where for where, _ in places.values())
+    return {node: f"another sink writes to its {what} too" for node, (where, what) in places.items() if uses[where] > 1}
 
 
 def _source(connector: object) -> TypeGuard[AuditableSource]:

@@ -54,7 +54,7 @@ from kafka_eos.interfaces.commits import (
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
-from kafka_eos.interfaces.guarantees import Guarantee, Priced, SaysWhy
+from kafka_eos.interfaces.guarantees import Guarantee, Priced, SaysWhy, Unshared
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
@@ -173,6 +173,7 @@ __all__ = [
     "Trigger",
     "Ttl",
     "Tumbling",
+    "Unshared",
     "Unstored",
     "Upload",
     "ValueState",

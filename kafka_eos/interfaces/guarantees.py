@@ -31,3 +31,12 @@ class Priced(Protocol):
 
     def price(self) -> Sequence[str]:
         """Plain sentences for ``explain``, each about one thing: when rows are visible, what is locked, what stays."""
+
+
+@runtime_checkable
+class Unshared(Protocol):
+    """A sink that keeps something which no other sink of its pipeline may have too."""
+
+    @property
+    def unshared(self) -> str:
+        """What it is, and which: two sinks that say the same are refused."""

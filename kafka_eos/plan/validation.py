@@ -6,7 +6,7 @@ from collections import Counter
 
 from kafka_eos.errors import Bug, ConfigError, PlanError
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Guarantee
+from kafka_eos.interfaces import Guarantee, Unshared
 from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
@@ -216,6 +216,13 @@ def _check_sinks(plan: Graph) -> None:
             raise PlanError(
                 f"the sink object of {node.name!r} is attached to more than one stream; "
                 f"use .union(...) before one sink, or make a sink for each.\n  {node.where}"
+            )
+    kept: dict[str, str] = {}
+    for node in chosen:
+        if isinstance(node.sink, Unshared) and (other := kept.setdefault(node.sink.unshared, node.name)) != node.name:
+            raise PlanError(
+                f"the sinks {other!r} and {node.name!r} have the same {node.sink.unshared}: give each its own.\n"
+                f"  {node.where}"
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
+from kafka_eos.connectors.http import HttpSink
 from kafka_eos.interfaces import DeadLetters, Guarantee
 from kafka_eos.plan import union_lane
 from kafka_eos.testing import ListSource, MemorySink
@@ -155,6 +156,14 @@ def one_sink_twice() -> Pipeline:
     return pipeline
 
 
+def one_outbox_for_two_receivers() -> Pipeline:
+    pipeline = Pipeline("p")
+    stream = pipeline.source(numbers(), name="numbers")
+    stream.sink(HttpSink("http://localhost/a", outbox="/tmp/outbox"), name="one")
+    stream.sink(HttpSink("http://localhost/b", outbox="/tmp/../tmp/outbox"), name="two")  # shared
+    return pipeline
+
+
 def the_same_stream_twice_in_a_union() -> Pipeline:
     pipeline = Pipeline("p")
     stream = pipeline.source(numbers(), name="numbers")
@@ -178,6 +187,7 @@ def a_weak_source_under_a_strong_sink() -> Pipeline:
         (twice_the_same_name, "two operators are named 'numbers'", "# again"),
         (a_bad_name, "'my numbers' is not usable as a name", "# bad name"),
         (one_sink_twice, "attached to more than one stream", "# shared"),
+        (one_outbox_for_two_receivers, "'one' and 'two' have the same outbox /tmp/outbox: give each", "# shared"),
         (the_same_stream_twice_in_a_union, "the same stream twice", "# union with itself"),
         (a_weak_source_under_a_strong_sink, 'delivery="at-least-once"', "# strong"),
     ],
