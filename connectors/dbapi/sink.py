@@ -23,6 +23,7 @@ from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import JobIdentity, Term, token
 from kafka_eos.interfaces import Guarantee, JobContext, Json, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers
+from kafka_eos.schemas.types import attributes
 
 T = TypeVar("T")
 
@@ -48,8 +49,8 @@ class DbApiSink(Unmarked, Generic[T]):
     ) -> None:
         self._database, self._books, self._columns = database, Books(database), dict(columns)
         self._target = Target("", table, tuple(columns), (key,) if isinstance(key, str) else tuple(key))
-        self._telling: Connection | None = None
         _expect_fit(self._target)
+        self._taken = attributes(self._target.columns)
 
     def row(self, value: T) -> Sequence[Any]:
         """The cells of a value, as the driver takes them, in the order of ``columns``.
@@ -57,9 +58,9 @@ class DbApiSink(Unmarked, Generic[T]):
         Anything raised here refuses the value: it stops the job with its input record, or goes to its dead letters.
         """
         if isinstance(value, Mapping):
-            cells = [value[name] for name in self._columns]
+            cells: Sequence[Any] = [value[name] for name in self._columns]
         else:
-            cells = [getattr(value, name) for name in self._columns]
+            cells = self._taken(value)
         return [cell.value if isinstance(cell, enum.Enum) else cell for cell in cells]
 
     @property

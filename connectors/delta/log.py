@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -52,6 +52,8 @@ _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and 
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """What deltalake leaves as it is in the path of a file that it removes, besides letters and digits."""
 _LONGEST_BOUND: Final = 256
+_CLOCKS_DIFFER: Final = 3600.0
+"""Seconds by which times of files may be wrong, where several machines write them."""
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
@@ -180,9 +182,20 @@ class DeltaLog:
                 if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") == "true":
                     table.cleanup_metadata()
 
-    def files(self) -> frozenset[str]:
+    def files(self, since: float) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
-            return frozenset(map(str, pa.table(self.opened().get_add_actions()).column("path").to_pylist()))
+            newest = pa.table(self.opened().get_add_actions()).column("path").to_pylist()
+            return frozenset(map(unquote, newest)) | self._added(since)
+
+    def _added(self, since: float) -> frozenset[str]:
+        """What entries of the log have added, also if a later one has removed it: older versions refer to it."""
+        found = set[str]()
+        for entry in os.scandir(self._directory / "_delta_log"):
+            with suppress(FileNotFoundError):  # a clean-up has just taken it
+                if entry.name.endswith(".json") and entry.stat().st_mtime >= since - _CLOCKS_DIFFER:
+                    actions = map(json.loads, Path(entry.path).read_text().splitlines())
+                    found |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        return frozenset(found)
 
     # ------------------------------------------------------------ for the sink
 

@@ -183,7 +183,7 @@ class IcebergTable:
     def settle(self) -> None:
         """What the catalog shows is durable: files are synced before it hears of them."""
 
-    def files(self) -> frozenset[str]:
+    def files(self, since: float) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             place = f"{_data(table)}/"

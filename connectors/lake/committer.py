@@ -167,7 +167,7 @@ class LakeCommitter:
         """Whoever may commit has done it before: what it committed, the table refers to."""
         with mapped(Retryable, f"clean up {self._table.text}"):
             old = self._noted(whose)
-            referred = self._table.files() if old else frozenset()
+            referred = self._table.files(min(old.values())) if old else frozenset()
             for part in old:
                 if names.data(part) not in referred:
                     self._store.delete(names.data(part))

@@ -122,5 +122,8 @@ class LakeTable(Protocol):
     def settle(self) -> None:
         """Make durable what is visible: who committed it may have died before it was."""
 
-    def files(self) -> frozenset[str]:
-        """Names below the store's root that the newest version refers to; of Iceberg, every version that is kept."""
+    def files(self, since: float) -> frozenset[str]:
+        """Names below the store's root that some version refers to, as far as versions are kept.
+
+        Of files that came later than ``since``, in seconds since 1970; others may be missing.
+        """

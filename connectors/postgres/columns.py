@@ -20,7 +20,7 @@ import msgspec
 import pydantic
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import is_model, is_record, to_plain, type_name
+from kafka_eos.schemas.types import attributes, is_model, is_record, to_plain, type_name
 
 _TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",
@@ -135,6 +135,7 @@ class Rows:
         zoneless: frozenset[str],
     ) -> None:
         self._names, self._model = [column.name for column in columns], model
+        self._taken = attributes(self._names)
         self._key, self._delete = frozenset(key), delete
         self._documents, self._zoneless = documents.intersection(self._names), zoneless.intersection(self._names)
 
@@ -144,7 +145,7 @@ class Rows:
             wanted = "a dict with the columns" if self._model is None else type_name(self._model)
             raise ValueError(f"expected {wanted}, got {type(value).__name__}")
         names = self._names
-        cells = [value.get(name) for name in names] if self._model is None else [getattr(value, name) for name in names]
+        cells = [value.get(name) for name in names] if self._model is None else self._taken(value)
         if self._delete is not None and self._delete(value):
             return (
                 True,

@@ -52,6 +52,9 @@ class Lake(Protocol):
     def others_append(self) -> None:
         """A writer that is not ours commits an empty change."""
 
+    def others_delete(self) -> None:
+        """A writer that is not ours removes all rows; older versions have them still."""
+
     def compact_and_forget(self) -> None:
         """Rewrite all data files as one, and forget every older version, with its files."""
 
@@ -99,6 +102,9 @@ class DeltaLake:
     def others_append(self) -> None:
         table = self.table()
         table.create_write_transaction([], "append", table.schema())
+
+    def others_delete(self) -> None:
+        self.table().delete()
 
     def compact_and_forget(self) -> None:
         self.table().alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
@@ -169,6 +175,9 @@ class IcebergLake:
 
     def others_append(self) -> None:
         self.table().append(COLUMNS.empty_table())
+
+    def others_delete(self) -> None:
+        self.table().delete("true")
 
     def compact_and_forget(self) -> None:
         table = self.table()

@@ -350,6 +350,21 @@ def test_orphans_go_and_what_a_commit_names_stays(lake: Lake, life: Life) -> Non
     open_.discard()
 
 
+def test_what_an_older_version_names_stays_when_others_have_removed_it_from_the_newest(lake: Lake, life: Life) -> None:
+    """The process died after the commit, with its note there; before the next start others deleted the rows."""
+    committables = life.prepared(1, 1, [1])
+    commit(life.recovered(1), at(1, 1), committables)
+    (committed,) = (names.Promise.read(each.payload) for each in committables)
+    life.committer()._table.store().create(names.note(committed.part))
+    lake.others_delete()
+
+    life.recovered(2)
+
+    assert lake.rows() == []
+    assert data_files(lake) == {committed.file}
+    assert notes(lake) == set()
+
+
 def test_what_a_task_that_died_has_staged_of_an_epoch_that_was_committed_goes_too(lake: Lake, life: Life) -> None:
     """Another attempt of the task has staged the same rows, and those were committed."""
     committer = life.recovered(1)

@@ -14,7 +14,7 @@ import msgspec
 
 from kafka_eos.connectors.files.formats.base import PROVENANCE
 from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import is_model, is_record, type_name
+from kafka_eos.schemas.types import attributes, is_model, is_record, type_name
 
 _EXTRA: Final = "__pydantic_extra__"
 
@@ -64,23 +64,25 @@ def expect_columns(names: Sequence[str]) -> None:
         )
 
 
-def picker(tp: Any, names: Sequence[str]) -> Callable[[Any], list[Any]]:
+def picker(tp: Any, names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
     """What takes a value apart into its columns. ValueError for a value that is not of the sink's type."""
     known = frozenset(names)
     extra = tp.model_config.get("extra") if is_model(tp) else None
 
-    def of_dict(value: Any) -> list[Any]:
+    taken = attributes(names)
+
+    def of_dict(value: Any) -> Sequence[Any]:
         if not isinstance(value, Mapping):
             raise ValueError(f"expected a dict with the columns, got {type(value).__name__}")
         if not known.issuperset(value):
             raise ValueError(f"no column for {', '.join(sorted(map(str, value.keys() - known)))}")
         return [value.get(name) for name in names]
 
-    def of_record(value: Any) -> list[Any]:
+    def of_record(value: Any) -> Sequence[Any]:
         if not isinstance(value, tp):
             raise ValueError(f"expected {type_name(tp)}, got {type(value).__name__}")
         if type(value) is not tp or extra is not None:
             expect_declared(value, known)
-        return [getattr(value, name) for name in names]
+        return taken(value)
 
     return of_dict if tp is None else of_record
