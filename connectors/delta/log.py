@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from threading import Lock
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -30,11 +27,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.delta.places import LogPlace
 from kafka_eos.connectors.files.names import PARTITION_NAME
 from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import LocalStore, Store
+from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -52,24 +49,21 @@ _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and 
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """What deltalake leaves as it is in the path of a file that it removes, besides letters and digits."""
 _LONGEST_BOUND: Final = 256
-_CLOCKS_DIFFER: Final = 3600.0
-"""Seconds by which times of files may be wrong, where several machines write them."""
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
 class DeltaLog:
     """One table. May be used from threads."""
 
-    def __init__(self, directory: Path) -> None:
-        self.text, self._directory = str(directory), directory
-        self._synced, self._lock = -1, Lock()
+    def __init__(self, place: LogPlace) -> None:
+        self.text, self._place = place.text, place
         self._newest: DeltaTable | None = None
         """As the last look found it: a commit is made on it."""
 
     # ------------------------------------------------------------ tables.LakeTable
 
     def store(self) -> Store:
-        return LocalStore(self._directory)
+        return self._place.store()
 
     def look(self, life: LakeLife) -> Seen:
         with self.mapped(Retryable, "look into"):
@@ -121,7 +115,7 @@ class DeltaLog:
                     table.schema(),
                     table.metadata().partition_columns,
                     commit_properties=properties,
-                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                    post_commithook_properties=self._hooks,
                 )
             except CommitFailedError as error:
                 raise Overtaken from error
@@ -137,7 +131,7 @@ class DeltaLog:
         found: dict[str, Any] = {"numRecords": file.rows}
         if file.bounded:
             with self.mapped(Retryable, f"read {file.name} of"):
-                bounds = bounds_of(self._directory / file.name, file.bounded)
+                bounds = bounds_of(self.store().footer(file.name), file.bounded)
             found["minValues"] = {name: least for name, (least, _) in bounds.items()}
             found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
         return json.dumps(found)
@@ -150,10 +144,9 @@ class DeltaLog:
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         partition: Mapping[str, Any] = file.known
-        with self.mapped(Retryable, "read"), pq.ParquetFile(self._directory / file.name) as opened:
-            there = [name for name in columns.names if name in opened.schema_arrow.names]
-            for batch in opened.iter_batches(columns=there):
-                arrays = {name: batch.column(name) for name in there}
+        with self.mapped(Retryable, "read"):
+            for batch in self.store().rows(file.name, columns.names):
+                arrays = {field.name: batch.column(field.name) for field in batch.schema}
                 arrays |= {
                     name: pa.array([partition[name]] * len(batch), columns.field(name).type)
                     for name in columns.names
@@ -161,23 +154,14 @@ class DeltaLog:
                 }
                 yield aligned(pa.record_batch(arrays), columns)
 
-    def settle(self) -> None:
-        """Entries and checkpoints of the log are made by a library that syncs none of them.
+    @property
+    def _hooks(self) -> PostCommitHookProperties:
+        return PostCommitHookProperties(cleanup_expired_logs=False if self._place.syncs else None)
 
-        Entries that a checkpoint has made needless go after it is on the disk, and not with the commit.
-        """
-        directory = self._directory
-        with self._lock, self.mapped(Retryable, "sync"):
-            log = directory / "_delta_log"
-            versions = {name: int(name[:20]) for name in os.listdir(log) if name[:20].isdigit()}
-            for name in [name for name, version in versions.items() if version > self._synced]:
-                _sync(log / name)
-            _sync(log / "_last_checkpoint")
-            disk.sync_directory(log)
-            disk.sync_directory(directory)
-            made = any(".checkpoint" in name and version > self._synced for name, version in versions.items())
-            self._synced = max(versions.values(), default=-1)
-            if made:
+    def settle(self) -> None:
+        """Entries that a checkpoint has made needless go after it is on the disk, and not with the commit."""
+        with self.mapped(Retryable, "sync"):
+            if self._place.sync():
                 table = self.opened()
                 if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") == "true":
                     table.cleanup_metadata()
@@ -189,28 +173,23 @@ class DeltaLog:
 
     def _added(self, since: float) -> frozenset[str]:
         """What entries of the log have added, also if a later one has removed it: older versions refer to it."""
-        found = set[str]()
-        for entry in os.scandir(self._directory / "_delta_log"):
-            with suppress(FileNotFoundError):  # a clean-up has just taken it
-                if entry.name.endswith(".json") and entry.stat().st_mtime >= since - _CLOCKS_DIFFER:
-                    actions = map(json.loads, Path(entry.path).read_text().splitlines())
-                    found |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
-        return frozenset(found)
+        actions = (json.loads(line) for entry in self._place.entries(since) for line in entry.splitlines())
+        return frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action)
 
     # ------------------------------------------------------------ for the sink
 
     def exists(self) -> bool:
-        if self._directory.is_file():
-            raise ConfigError(f"{self.text} is a file. Name the directory of the table")
         with self.mapped(Retryable, "look for"):
-            return DeltaTable.is_deltatable(self.text)
+            return DeltaTable.is_deltatable(self._place.uri, self._options)
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
         """Raises ConfigError if Delta has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
-            disk.create_directory(self._directory)
+            self._place.make()
             try:
-                DeltaTable.create(self.text, schema, mode="ignore", partition_by=[*by])
+                DeltaTable.create(
+                    self._place.uri, schema, mode="ignore", partition_by=[*by], storage_options=self._options
+                )
             except Exception as error:
                 if type(error) is Exception:  # what it raises for types that it does not know
                     raise ConfigError(f"{self.text} cannot be created: {_first_line(error)}") from error
@@ -233,8 +212,8 @@ class DeltaLog:
         if wrong := [*obstacles(table)]:
             raise ConfigError(f"DeltaSink cannot replace rows of {self.text}: {'; '.join(wrong)}")
 
-    def directory(self) -> Path:
-        return self._directory
+    def notices(self) -> Sequence[str]:
+        return self._place.notices()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows that are there now."""
@@ -243,7 +222,11 @@ class DeltaLog:
                 yield pa.record_batch(batch)
 
     def opened(self) -> DeltaTable:
-        return DeltaTable(self.text)
+        return DeltaTable(self._place.uri, storage_options=self._options)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self._place.options is None else dict(self._place.options)
 
     @contextmanager
     def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:
@@ -316,9 +299,8 @@ def live_files(table: DeltaTable) -> list[LiveFile]:
     return found
 
 
-def bounds_of(path: Path, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+def bounds_of(footer: pq.FileMetaData, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Of columns whose values JSON has as they are, the least and the greatest; of none that has long ones."""
-    footer = pq.read_metadata(path)
     at = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
     found = {}
     for name in columns:
@@ -349,18 +331,6 @@ def _number(epoch: EpochId) -> int:
 
 def _epoch(number: int) -> EpochId:
     return EpochId(Epoch(number & ((1 << _BITS) - 1)), Term(number >> _BITS))
-
-
-def _sync(path: Path) -> None:
-    """One that is not there any more was cleaned up, and a checkpoint has what it had."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _first_line(error: Exception) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka_eos.connectors.files.formats.fields import fields_of
@@ -22,7 +21,7 @@ T = TypeVar("T")
 class DeltaSink(LakeSink[T]):
     """Writes a stream of ``T`` into a Delta table, each value exactly once; all of an epoch is one commit.
 
-    ``table``   its directory
+    ``table``   its directory, or ``s3://bucket/prefix?endpoint=…&region=…``
     ``value``   the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns. Without
                 it rows are dicts of the table's columns
     ``create``  make the table at the start if it is not there, with the columns of ``value``
@@ -44,10 +43,11 @@ class DeltaSink(LakeSink[T]):
     ) -> None:
         expect_extra("delta", "DeltaSink")
         from kafka_eos.connectors.delta.log import DeltaLog
+        from kafka_eos.connectors.delta.places import place_of
 
-        directory = _directory(table)
+        place = place_of(table)
         by = _columns(partition_by, value, create)
-        super().__init__(DeltaLog(directory), f"delta:{directory}", value, create, by, key, delete)
+        super().__init__(DeltaLog(place), f"delta:{place.text}", value, create, by, key, delete)
 
     def price(self) -> Sequence[str]:
         """See ``interfaces.Priced``."""
@@ -81,13 +81,3 @@ def _columns(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
     if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
         raise ConfigError(f"DeltaSink(partition_by=…): {value.__name__} has no field {', '.join(map(str, unknown))}")
     return by
-
-
-def _directory(table: str | os.PathLike[str]) -> Path:
-    """As an absolute path. ConfigError if it is none."""
-    text = os.fspath(table)
-    if not text:
-        raise ConfigError("DeltaSink('') names no table: give its directory")
-    if "://" in text:
-        raise ConfigError(f"DeltaSink writes to tables in a directory, not to {text.partition('://')[0]}://")
-    return Path(os.path.abspath(os.path.expanduser(text)))

@@ -25,7 +25,7 @@ from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Committer, JobContext
 
-NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
+_NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
 """File systems whose disks are elsewhere."""
 
 
@@ -88,9 +88,8 @@ class Directory:
             is_file = "this is a file. Name the directory that its files go to."
             why = is_file if self.path.is_file() else f"{error}. The directory must be writable."
             raise ConfigError(f"FileSink cannot commit in {self.path}: {why}") from error
-        kind, notices = disk.filesystem(self.path), []
-        if kind.split(".")[0] in NETWORK:
-            notices.append(f"{self.path} is on {kind}: exactly-once depends on its server keeping what fsync promised.")
+        kind, notices = disk.filesystem(self.path), list[str]()
+        notices += on_network(self.path)
         if not refuses:
             notices.append(
                 f"{self.path} is on {kind}, which cannot rename without replacing: let no other program write "
@@ -118,6 +117,14 @@ class Directory:
         path = self.path / name
         path.open("rb").close()  # what fails here says nothing about the content
         yield path
+
+
+def on_network(path: Path) -> list[str]:
+    """A notice, if the path is on a disk that is elsewhere."""
+    kind = disk.filesystem(path)
+    if kind.split(".")[0] not in _NETWORK:
+        return []
+    return [f"{path} is on {kind}: exactly-once depends on its server keeping what fsync promised."]
 
 
 class Objects:

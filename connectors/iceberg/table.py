@@ -59,6 +59,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
+from kafka_eos.connectors.files.places import on_network
 from kafka_eos.connectors.iceberg.durable import DurableFileIO, local_path
 from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
@@ -223,6 +224,9 @@ class IcebergTable:
             if (path := local_path(location)) is None:
                 raise ConfigError(_elsewhere(self.text, location))
             return path
+
+    def notices(self) -> Sequence[str]:
+        return on_network(self.directory())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows that are there now."""

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.names import partition
 from kafka_eos.connectors.files.open_files import Roll, Shape
-from kafka_eos.connectors.files.places import NETWORK
 from kafka_eos.connectors.files.writer import FileWriter
 from kafka_eos.connectors.lake.tables import Fit, LakeTable
 from kafka_eos.connectors.rejecting import each_row, encoded
@@ -52,8 +49,8 @@ class SinkTable(LakeTable, Protocol):
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
         """If it is not there, partitioned by these columns. Raises ConfigError if that cannot be."""
 
-    def directory(self) -> Path:
-        """Where it is."""
+    def notices(self) -> Sequence[str]:
+        """What a start has to say of the place where it is."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows that are there now."""
@@ -101,9 +98,7 @@ class LakeSink(Unmarked, Generic[T]):
         self._found()
         if self._key:
             self._table.expect_replaceable()
-        if disk.filesystem(self._table.directory()).split(".")[0] not in NETWORK:
-            return []
-        return [f"{self._table.text} is on a network: exactly-once depends on its server keeping what fsync promised."]
+        return self._table.notices()
 
     def writer(self, ctx: TaskContext) -> FileWriter:
         from kafka_eos.connectors.lake.staging import LakeStaging

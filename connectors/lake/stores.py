@@ -37,8 +37,11 @@ class Store(Protocol):
     def columns(self, name: str) -> pa.Schema:
         """Of a file with rows."""
 
+    def footer(self, name: str) -> pq.FileMetaData:
+        """Of a data file."""
+
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of a file with rows, some columns, in the order of the rows."""
+        """Of a file with rows, those of the columns that it has, in the order of the rows."""
 
     def notes(self) -> Mapping[str, float]:
         """What is in ``CONTROL``, without its directory, and when each came there, in seconds since 1970."""
@@ -78,9 +81,11 @@ class LocalStore:
     def columns(self, name: str) -> pa.Schema:
         return pq.read_schema(self._root / name)
 
+    def footer(self, name: str) -> pq.FileMetaData:
+        return pq.read_metadata(self._root / name)
+
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(self._root / name) as file:
-            yield from file.iter_batches(columns=[*columns])
+        yield from read(self._root / name, columns)
 
     def notes(self) -> Mapping[str, float]:
         directory = self._root / CONTROL
@@ -91,6 +96,13 @@ class LocalStore:
             with suppress(FileNotFoundError):
                 found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
         return dict(sorted(found.items()))
+
+
+def read(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """See ``Store.rows``."""
+    with pq.ParquetFile(path) as file:
+        has = set(file.schema_arrow.names)
+        yield from file.iter_batches(columns=[name for name in columns if name in has])
 
 
 class _LocalFile:

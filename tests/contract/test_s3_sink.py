@@ -319,7 +319,7 @@ def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("s3://bucket", "needs a bucket and a prefix"),
+        ("s3://bucket", "give a bucket and a prefix"),
         ("gs://bucket/prefix", "s3://bucket/prefix, not to gs://"),
         ("s3://bucket/prefix?aws_secret_access_key=x", "does not belong in an address"),
         ("s3://bucket/prefix?colour=red", "colour is no option"),

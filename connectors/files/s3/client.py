@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from kafka_eos import addresses
@@ -50,12 +50,14 @@ class Address:
             raise ConfigError(str(error)) from None
         parts, options = urlsplit(given), addresses.options(given)
         if parts.scheme not in ("s3", "s3a"):
-            raise ConfigError(f"FileSink writes to directories and to s3://bucket/prefix, not to {parts.scheme}://")
+            raise ConfigError(
+                f"{given}: sinks write to directories and to s3://bucket/prefix, not to {parts.scheme}://"
+            )
         if unknown := [name for name in options if name not in _OPTIONS]:
             raise ConfigError(f"{unknown[0]} is no option of an address; there are {', '.join(_OPTIONS)}")
         prefix = parts.path.strip("/")
         if not parts.netloc or not prefix:
-            raise ConfigError(f"{given}: FileSink needs a bucket and a prefix, s3://bucket/prefix")
+            raise ConfigError(f"{given}: give a bucket and a prefix, s3://bucket/prefix")
         return Address(parts.netloc, prefix, options.get("endpoint"), options.get("region"))
 
     @property
@@ -74,11 +76,19 @@ class Upload:
     age: float
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object: its bytes, and when it came, in seconds since 1970."""
+
+    size: int
+    since: float
+
+
 class Bucket:
     """May be used from threads. Names are below the prefix."""
 
     def __init__(self, address: Address) -> None:
-        expect_extra("s3", "FileSink on S3")
+        expect_extra("s3", "a sink on S3")
         import boto3
         from botocore.config import Config
 
@@ -158,9 +168,14 @@ class Bucket:
             return False
         return True
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | IO[bytes]) -> None:
         with self._errors(name):
             self._s3.put_object(**self._at(name), Body=data)
+
+    def read(self, name: str) -> bytes:
+        """All of an object."""
+        with self._errors(name):
+            return bytes(self._s3.get_object(**self._at(name))["Body"].read())
 
     def fetch(self, name: str, path: Path) -> None:
         """An object, into a file."""
@@ -173,13 +188,19 @@ class Bucket:
 
     def names(self, begin: str) -> list[str]:
         """Of objects: those that begin so."""
-        prefix, found = f"{self.address.prefix}/", list[str]()
+        return [*self.listed(begin)]
+
+    def listed(self, begin: str) -> dict[str, Listed]:
+        """Objects whose names begin so."""
+        prefix, found = f"{self.address.prefix}/", dict[str, Listed]()
         with self._errors(prefix):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self.address.bucket, Prefix=f"{prefix}{begin}"
             )
             for page in pages:
-                found += [each["Key"].removeprefix(prefix) for each in page.get("Contents", ())]
+                for each in page.get("Contents", ()):
+                    listed = Listed(int(each["Size"]), each["LastModified"].timestamp())
+                    found[each["Key"].removeprefix(prefix)] = listed
         return found
 
     def delete(self, name: str) -> None:
@@ -208,7 +229,7 @@ class Bucket:
             raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{said} ({code})", name) from error
         except (NoCredentialsError, NoRegionError) as error:
             raise ConfigError(
-                f"FileSink cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                f"cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 "or whatever else boto3 looks for (a profile, a role); and AWS_REGION, or ?region= in the address."
             ) from error
         except BotoCoreError as error:

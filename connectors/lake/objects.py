@@ -1,0 +1,89 @@
+"""A prefix of a bucket as the place of a lake table's files.
+
+A data file is one request when it is whole; until then it is on this machine. So a process that dies leaves no upload.
+Rule: what is in the bucket is durable, and an object is whole or not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_eos.connectors.files.s3.client import Bucket
+from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors.lake.stores import read
+
+
+class BucketStore:
+    """See ``stores.Store``."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def begin(self, name: str) -> _Object:
+        return _Object(self._bucket, name)
+
+    def create(self, name: str) -> None:
+        self._bucket.create(name)
+
+    def delete(self, name: str) -> None:
+        self._bucket.delete(name)
+
+    def size(self, name: str) -> int | None:
+        found = self._bucket.listed(name).get(name)
+        return None if found is None else found.size
+
+    def columns(self, name: str) -> pa.Schema:
+        with self._fetched(name) as path:
+            return pq.read_schema(path)
+
+    def footer(self, name: str) -> pq.FileMetaData:
+        with self._fetched(name) as path:
+            return pq.read_metadata(path)
+
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with self._fetched(name) as path:
+            yield from read(path, columns)
+
+    def notes(self) -> Mapping[str, float]:
+        found = self._bucket.listed(f"{CONTROL}/")
+        return {name.removeprefix(f"{CONTROL}/"): each.since for name, each in sorted(found.items())}
+
+    @contextmanager
+    def _fetched(self, name: str) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="kafka-eos-object-") as directory:
+            path = Path(directory) / "object"
+            self._bucket.fetch(name, path)
+            yield path
+
+
+class _Object:
+    """A new object, on this machine until it is finished."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name, self.size = bucket, name, 0
+        self._file: IO[bytes] | None = TemporaryFile(prefix="kafka-eos-object-")  # noqa: SIM115 - until it is finished
+
+    def write(self, data: bytes, /) -> int:
+        if self._file is not None:  # a library may write an end to what was let go
+            self._file.write(data)
+            self.size += len(data)
+        return len(data)
+
+    def finish(self) -> None:
+        assert self._file is not None
+        with self._file as file:
+            file.seek(0)
+            self._bucket.put(self._name, file)
+        self._file = None
+
+    def let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
