@@ -107,6 +107,8 @@ class Chain:
         self._gathering: dict[str, Gathering] = {}
         self._clocked: dict[str, Clocked] = {}
         self._awaiting: dict[str, Awaiting] = {}
+        self._ticking: set[str] = set()
+        """Of those that wait for the clock, whose look at it is due and has not begun."""
         self._clock, self._subtask = clock, subtask
         self._rejected: dict[str, list[_Letter]] = {
             source.name: [] for source in plan.sources if plan.dead_letters(source.name)
@@ -118,7 +120,7 @@ class Chain:
                 if here and node.inputs and not isinstance(node, Sink | Union | Exchange | Forward | Loop):
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
-        self._due = Due(pace.slice)
+        self._due = Due(pace.slice, pace.clock)
         self._event_time = EventTime(plan, self._operators, signals or {}, self._running, pace, self._due, waived)
 
     def assign(self, source: str, splits: Collection[str]) -> None:
@@ -142,11 +144,16 @@ class Chain:
     def tick(self, nodes: Collection[str] | None = None) -> None:
         """Look at the clock: what has waited for it is handed on, in plan order. Raises PoisonRecord.
 
-        ``nodes``: of these operators only.
+        ``nodes``: of these operators only. While something is not done yet, the clock is looked at when its turn comes.
         """
         for name, operator in self._clocked.items():
-            if nodes is None or name in nodes:
-                self._due.begin(name, self._running(self._plan.node(name), partial(operator.tick, self._clock())))
+            if (nodes is None or name in nodes) and name not in self._ticking:
+                self._ticking.add(name)
+                self._due.begin(name, self._ticked(name, operator))
+
+    def _ticked(self, name: str, operator: Clocked) -> Iterator[None]:
+        self._ticking.discard(name)
+        yield from self._running(self._plan.node(name), partial(operator.tick, self._clock()))
 
     def busy(self, nodes: Collection[str] | None = None) -> bool:
         """Is what time has made due not done yet? Then nothing may be pushed. ``nodes``: of these operators only."""

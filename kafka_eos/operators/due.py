@@ -13,22 +13,31 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 
 class Due:
-    """Of one chain. ``slice``: seconds that it may go on at a time."""
+    """Of one chain. ``slice``: seconds that it may go on at a time. ``clock``: see ``Pace``."""
 
-    def __init__(self, slice_: float) -> None:
-        self._slice = slice_
+    def __init__(self, slice_: float, clock: Callable[[], float]) -> None:
+        self._slice, self._clock = slice_, clock
         self._work: deque[tuple[str, Iterator[None]]] = deque()
         """In turn: an operator near which it begins, and its steps."""
+        self._taken, self._since = 0.0, 0.0
+        """Seconds of turns that are over, and when the one began that is not."""
 
     def begin(self, operator: str, steps: Iterator[None]) -> None:
         """Do it, as far as one slice goes, behind what is not done yet."""
+        if not self._work:
+            self._since = self._clock()
         self._work.append((operator, steps))
         if len(self._work) == 1:
             self.go_on()
+
+    @property
+    def taken(self) -> float:
+        """For how long something has been due and not done: nobody has read then."""
+        return self._taken + (self._clock() - self._since if self._work else 0.0)
 
     def busy(self, operators: Collection[str] | None = None) -> bool:
         """Is something not done yet? ``operators``: of these only."""
@@ -49,3 +58,5 @@ class Due:
                 if time.monotonic() - began >= seconds:
                     return
             self._work.remove(entry)
+            if not self._work:
+                self._taken += self._clock() - self._since

@@ -129,7 +129,8 @@ class EventTime:
         waived = self._waived(source)
         for name, operator in self._making[source]:
             operator.waive(waived)
-            self.hand_on(name, operator.watermark(now))
+            # While something is due nobody reads, so no split is silent then.
+            self.hand_on(name, operator.watermark(None if now is None else now - self._due.taken))
 
     # ------------------------------------------------------------ step by step, see ``due``
 

@@ -32,6 +32,7 @@ from kafka_eos.exchange.routing import restorer
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import Pace
 from kafka_eos.plan import BroadcastConnect, Plan
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.schemas import KeyCodec
@@ -368,6 +369,33 @@ def test_event_time_is_that_of_the_stream_and_timers_read_the_rules(tmp_path: Pa
         chain.advance("rules-broadcast", Watermark(1_000))
 
     assert [value for batch in bench.out for value in batch.values] == [("a", 6, ["late"])]
+
+
+def test_timers_that_a_snapshot_has_left_read_the_rules_that_it_holds(tmp_path: Path) -> None:
+    """It is taken while they fire. A rule that comes behind the restart comes behind all of them."""
+    plan, keys, storage = flow(Timed5, timed=True).plan(), 3000, MemoryStorage()
+    one_step = Pace(0.0, lambda: 0.0, slice=0.0)
+    with ExitStack() as closing:
+        before = Bench(plan, tmp_path / "before", closing, one_step, storage)
+        chain = before.open(splits=("stream/0",))
+        chain.push("rules", told(("first", 1)))
+        chain.advance("rules-broadcast", Watermark(1_000))
+        chain.push("stream", rows([(str(n), 1) for n in range(keys)], [1] * keys, source="stream"))
+        chain.push("stream", rows([("last", 9)], [9], source="stream"))
+        assert chain.busy()
+        chain.flush(whole=False)
+        handles = [backend.snapshot(Epoch(1))(storage) for backend in before.backends.values()]
+        made = before.values
+        after = Bench(plan, tmp_path / "after", closing, one_step, storage)
+        chain = after.open(handles, splits=("stream/0",))
+        chain.resume()
+        while chain.busy():
+            chain.go_on({node.name for node in plan.nodes})
+        chain.push("rules", told(("second", 1)))
+        made += after.values
+
+    assert 0 < len(before.values) < keys
+    assert sorted(made) == sorted((str(n), 6, ["first"]) for n in range(keys))
 
 
 def test_a_stream_waits_for_the_table_of_its_rules() -> None:

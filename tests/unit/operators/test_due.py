@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic, session, tumbling
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic, on_clock, session, tumbling
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import StateHandle
@@ -228,7 +228,7 @@ def test_what_is_due_later_waits_for_what_is_not_done() -> None:
             done.append(f"{name}{number}")
             yield
 
-    due = Due(0.0)
+    due = Due(0.0, lambda: 0.0)
     due.begin("a", steps("a", 2))
     due.begin("b", steps("b", 1))
     assert done == ["a0"] and due.busy({"b"})
@@ -240,6 +240,64 @@ def test_what_is_due_later_waits_for_what_is_not_done() -> None:
     assert not due.busy()
 
 
+def test_no_split_is_silent_while_what_is_due_keeps_the_worker_from_reading(tmp_path: Path, closing: ExitStack) -> None:
+    """One split brings nothing but its first rows, and is waited for however long windows take to close."""
+    now = 0.0
+    flow = Pipeline("silent")
+    strategy = monotonic().with_idleness(0.9)
+    keyed = flow.source(ListSource([]), name="source").with_timestamps(watermarks=strategy).key_by(lambda v: v)
+    windows = keyed.window(tumbling(seconds=0.010)).fold(name="first", init=int, step=lambda n, _: n + 1, state=int)
+    windows.map(lambda found: found.window.end).sink(MemorySink(), name="sink")
+    bench = Sliced(flow.plan(), tmp_path, closing, Pace(0.0, lambda: now, slice=0.0))
+    bench.open(splits=["source/0", "source/1"])
+    fill(bench)
+    bench.chain.push("source", rows([KEYS], [10]))
+    bench.chain.push("source", rows([KEYS], [10], 1))
+    while bench.chain.busy():
+        now += 0.7
+        bench.chain.go_on({node.name for node in bench.plan.nodes})
+    assert now > 4 and set(bench.values) == {10}
+
+    bench.chain.push("source", rows([KEYS], [30]))
+    bench.chain.flush()
+    assert set(bench.values) == {10}
+
+    now += 1.0
+    bench.chain.push("source", rows([KEYS], [31]))
+    bench.chain.flush()
+    assert set(bench.values) == {10, 20}
+
+
+def test_however_often_the_clock_is_looked_at_meanwhile_one_look_waits_for_its_turn(
+    tmp_path: Path, closing: ExitStack
+) -> None:
+    looks: list[int] = []
+
+    def clock() -> int:
+        looks.append(1)
+        return 10_000 + len(looks)
+
+    flow = Pipeline("looks")
+    keyed = flow.source(ListSource([]), name="source").with_timestamps(watermarks=monotonic()).key_by(lambda v: v)
+    windows = keyed.window(tumbling(seconds=0.010), trigger=on_clock(every=60))
+    windows.fold(name="first", init=int, step=lambda n, _: n + 1, state=int).sink(MemorySink(), name="sink")
+    bench = Sliced(flow.plan(), tmp_path, closing, SLICES, clock=clock)
+    bench.begin()
+    fill(bench)
+    bench.chain.push("source", rows([KEYS], [10]))
+    assert bench.chain.busy()
+    looks.clear()
+
+    for _ in range(50):
+        bench.chain.tick()
+    assert not looks
+    bench.chain.flush()
+    bench.chain.tick()
+
+    assert len(looks) <= 3
+    assert len(bench.values) == KEYS
+
+
 def test_a_slice_may_be_all_of_it() -> None:
     done: list[int] = []
 
@@ -248,7 +306,7 @@ def test_a_slice_may_be_all_of_it() -> None:
             done.append(number)
             yield
 
-    due = Due(60.0)
+    due = Due(60.0, lambda: 0.0)
     due.begin("a", steps())
 
     assert done == [0, 1, 2] and not due.busy()
