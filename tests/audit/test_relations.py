@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ import os
 import msgspec
 from pathlib import Path
 from kafka_eos import Pipeline
+from sqlite_sink import Sqlite
+from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.iceberg import IcebergSink
@@ -70,6 +74,9 @@ totals.sink(DeltaSink(Path(__file__).parent / "delta", value=Total, create=True,
 home = Path(__file__).parent
 catalog = {{"type": "sql", "uri": f"sqlite:///{{home}}/catalog.db", "warehouse": f"file://{{home}}"}}
 totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="iceberg")
+CELLS = {{"user": "TEXT NOT NULL", "n": "INTEGER NOT NULL"}}
+orders.sink(DbApiSink(Sqlite(home / "orders.db"), "orders", CELLS), name="sqlite")
+orders.sink(DbApiSink(Sqlite(home / "orders.db"), "newest", CELLS, key="user"), name="sqlite-newest")
 keyed = {{"value": Total, "create": True, "key": "user", "delete": lambda t: t.total % 5 == 0}}
 totals.sink(DeltaSink(home / "keyed", **keyed), name="delta-newest")
 totals.sink(IcebergSink("shop.newest", properties=catalog, **keyed), name="iceberg-newest")
@@ -94,6 +101,10 @@ def job(
         user = i % 6
         producer.produce(made.topics["input"], b'{"user":"u%d","n":%d}' % (user, i % 11 + 1), partition=user % 3)
     assert producer.flush(PATIENCE) == 0
+    shutil.copy(Path(__file__).parents[2] / "docs/examples/sqlite_sink.py", made.app.parent)
+    with sqlite3.connect(made.app.parent / "orders.db") as connection:
+        connection.execute("CREATE TABLE orders (user TEXT NOT NULL, n INTEGER NOT NULL)")
+        connection.execute("CREATE TABLE newest (user TEXT PRIMARY KEY, n INTEGER NOT NULL)")
     made.run(failpoints="commit.after=kill@5")
     return made
 
@@ -132,6 +143,15 @@ def corrupt_keyed_tables(job: Job) -> None:
     iceberg.overwrite(pa.Table.from_pylist(rows, iceberg.schema().as_arrow()))
 
 
+def corrupt_sqlite(job: Job) -> None:
+    """One row is taken away, one is there twice; of those with a key one says something else, and one is gone."""
+    with sqlite3.connect(job.app.parent / "orders.db") as connection:
+        connection.execute("DELETE FROM orders WHERE rowid = 1")
+        connection.execute("INSERT INTO orders SELECT user, n FROM orders ORDER BY rowid DESC LIMIT 1")
+        connection.execute("UPDATE newest SET n = 77 WHERE user = 'u2'")
+        connection.execute("DELETE FROM newest WHERE user = 'u1'")
+
+
 def found(verdict: Verdict) -> dict[Any, Any]:
     return {finding.check: dict(finding.by_sink) for finding in verdict.findings}
 
@@ -165,14 +185,17 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
     cut_rows = pq.ParquetFile(cut).metadata.num_rows
     cut.write_bytes(cut.read_bytes()[:-12])
     corrupt_tables(job)
+    corrupt_sqlite(job)
 
     wrong = found(job.audit(spark))
 
     keyed = {"newest": 1, "delta-newest": 1, "iceberg-newest": 1}
-    assert {"totals": 1, **keyed}.items() <= wrong[Check.WRONG_TOTAL].items()
-    assert wrong[Check.LOST] == {"lines": 1, "objects": gone, "files": cut_rows, "delta": 1, "iceberg": 1, **keyed}
+    also = {**keyed, "sqlite-newest": 1}
+    assert {"totals": 1, **also}.items() <= wrong[Check.WRONG_TOTAL].items()
+    files = {"objects": gone, "files": cut_rows}
+    assert wrong[Check.LOST] == {"lines": 1, "sqlite": 1, "delta": 1, "iceberg": 1, **files, **also}
     assert wrong[Check.UNEXPECTED] == {"delta": 1, "iceberg": 1, **keyed}
-    assert wrong[Check.DUPLICATE] == {"lines": 1, "delta": 1, "iceberg": 1}
+    assert wrong[Check.DUPLICATE] == {"lines": 1, "sqlite": 1, "delta": 1, "iceberg": 1}
     assert wrong[Check.TORN] == {"objects": 1, "files": 1}
 
 
