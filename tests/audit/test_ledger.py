@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job
 from tests.chaos.harness import create_topic
@@ -42,6 +44,18 @@ def found(verdict: Verdict) -> dict[Check, int]:
     return {finding.check: finding.count for finding in verdict.findings}
 
 
+def _rotated(storage: LocalStorage) -> None:
+    """The history and the ledger as a job has them that has run for days: in files that were full, and compressed."""
+    for name in (paths.HISTORY, paths.LEDGER):
+        lines = storage.lines(name)
+        (storage.root / name).unlink()
+        log = LocalLog(storage.root, name, full=500)
+        for line in lines:
+            log.append(line)
+        log.compress()
+        assert list((storage.root / paths.LOGS[name]).glob("*.gz")) != []
+
+
 @ENGINES
 def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_were_read(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, engine: str
@@ -65,6 +79,11 @@ def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_w
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert (4 + 2 + 3,) * 3 == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
     assert (0, {}) == (verdict.facts.undated, verdict.not_possible)
+
+    _rotated(job.storage)
+    again = job.audit(spark)
+
+    assert (Conclusion.PASS, verdict.facts) == (again.conclusion, again.facts), again.headline
 
     _expire(admin, orders, 1, 4)
     verdict = job.audit(spark)
