@@ -363,7 +363,11 @@ HEADER = """# A day in production
 `make day` makes a day of two hours in twenty minutes: a job with a standby on another host, a broker that asks for
 certificates, checkpoints in S3, a Prometheus with the [alert rules](metrics.md#a-dashboard-and-alerts) of `docker/`,
 the dashboard open in a Chromium. One thing after the other goes wrong. Of each it is said beforehand which alerts must
-fire; no other may.
+fire; no other may. Then every output is compared with the input, and the [audit](audit.md) judges the topics. Some of
+the two hours are quiet; the first two rows are of days without quiet hours.
+
+It needs Java, `chromium` and `prometheus` (packages of Debian), the S3 server that `make s3-server` builds with Go, and
+the right to mount a small file system, which it fills up.
 
 | date (UTC) | commit | speed | minutes | records | what happened, and the alerts | verdict | load |
 |---|---|---|---|---|---|---|---|
