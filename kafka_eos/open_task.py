@@ -175,7 +175,8 @@ class OpenTask:
     def reader(self, source: Source, context: TaskContext, positions: Positions, *, waits: bool = False) -> Reader[Any]:
         """``waits``: the source is not read yet, and its connector opens nothing until it is."""
         make = partial(source.source.reader, context)
-        reader = WaitingReader(make, positions) if waits else make(bootstrap.plain(positions))
+        plain = bootstrap.plain(positions)
+        reader = WaitingReader(make, plain) if waits else make(plain)
         self.closing.callback(reader.close)
         return TableReader(reader, positions) if source.name in self._share.plan.awaited else reader
 

@@ -1,4 +1,4 @@
-"""The rows of a file, one after the other, from any row on: as JSON lines, Avro or Parquet.
+"""The rows of a file, one after the other, from any row on: as JSON lines, CSV, Avro or Parquet.
 
 Rule: the same rows in the same order whenever a file is read. What a row holds is decoded by itself, so that one that
 cannot be is named; a file that cannot be read any further is Fatal, because nobody knows what else was in it.
@@ -6,6 +6,7 @@ cannot be is named; a file that cannot be read any further is Fatal, because nob
 
 from __future__ import annotations
 
+import csv
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import fastavro
-import msgspec
 
-from kafka_eos.connectors.files.formats.avro import said
+from kafka_eos.connectors.plain_rows import converter, said
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.schemas import codec_for
-from kafka_eos.schemas.types import from_plain, is_codec, is_model, reason, type_name
 
 _BATCH: Final = 4096
 
@@ -48,29 +47,16 @@ def reading(name: str, tp: Any) -> Reading:
         case "jsonl":
             codec = codec_for(Any if tp is None else tp)
             return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, codec.decode, bytes)
+        case "csv":
+            expect_extra("parquet", "FileSource with format=csv")
+            decode = converter("FileSource with format=csv", tp, of_texts=True)
+            return Reading(name, ("*.csv", "*.csv.gz"), _csv, decode, said)
         case "avro":
-            return Reading(name, ("*.avro",), _avro, _converter(name, tp), said)
+            return Reading(name, ("*.avro",), _avro, converter(f"FileSource with format={name}", tp), said)
         case "parquet":
             expect_extra("parquet", "FileSource with format=parquet")
-            return Reading(name, ("*.parquet",), _parquet, _converter(name, tp), said)
-    raise ConfigError(f"format={name!r}: FileSource reads jsonl, avro and parquet")
-
-
-def _converter(name: str, tp: Any) -> Callable[[Any], Any]:
-    """What makes values of dicts whose parts have the types of Python already."""
-    if tp is None:
-        return lambda row: row
-    if is_codec(tp):
-        raise ConfigError(f"FileSource with format={name}: value= is a type, whose fields are the columns; no codec")
-    validate = tp.__pydantic_validator__.validate_python if is_model(tp) else None
-
-    def decode(row: Any) -> Any:
-        try:
-            return msgspec.convert(row, tp, dec_hook=from_plain) if validate is None else validate(row)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
-
-    return decode
+            return Reading(name, ("*.parquet",), _parquet, converter(f"FileSource with format={name}", tp), said)
+    raise ConfigError(f"format={name!r}: FileSource reads jsonl, csv, avro and parquet")
 
 
 def _lines(path: Path, first: int) -> Iterator[bytes]:
@@ -78,6 +64,32 @@ def _lines(path: Path, first: int) -> Iterator[bytes]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
         yield from islice((line.rstrip(b"\r\n") for line in file if not line.isspace()), first, None)
+
+
+def _csv(path: Path, first: int) -> Iterator[Any]:
+    """Rows as dicts of texts, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
+    import pyarrow
+    import pyarrow.csv
+
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as text:
+        names = next(csv.reader(text, strict=True), [])
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name: {', '.join(names)}")
+    if not names:
+        return
+    as_texts = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pyarrow.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with (
+        opened(path, "rb") as file,
+        pyarrow.csv.open_csv(file, parse_options=whole_cells, convert_options=as_texts) as batches,
+    ):
+        yield from islice((row for batch in batches for row in batch.to_pylist()), first, None)
 
 
 def _avro(path: Path, first: int) -> Iterator[Any]:

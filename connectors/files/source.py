@@ -40,7 +40,7 @@ class FileSource(Generic[T]):
 
     ``directory``  a path. Files in it are read, not those of directories below it, nor names that begin with . or _
     ``value``      the values' type; for JSON lines also a codec. Default what the format gives: dicts for most
-    ``format``     "jsonl", "avro" or "parquet"
+    ``format``     "jsonl", "csv", "avro" or "parquet"
     ``files``      which names, as a shell has it: "part-*.parquet". Default: all with the format's extension
     ``until``      "latest": the files that are there at the job's first start, and no others. Default: it has no end
     ``in_order``   you vouch that names tell the order of event time: no row of a file is late for those of files whose
@@ -117,6 +117,8 @@ class FileSource(Generic[T]):
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """See ``interfaces.Source``. Retryable if the directory cannot be looked at now."""
+        if self._ended and known and not self._directory.exists() and len(self.not_waited_for(known)) == len(known):
+            return known  # all of it was read: it may go
         found = self._found()
         if self._ended and known is None and not found.files:
             raise ConfigError(

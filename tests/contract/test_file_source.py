@@ -7,6 +7,7 @@ import decimal
 import enum
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,9 +57,16 @@ def parquet(path: Path, orders: Sequence[Order]) -> None:
     pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), path, row_group_size=2)
 
 
+def as_csv(path: Path, orders: Sequence[Order]) -> None:
+    text = "id,text\n" + "".join(f'{order.id},"{order.text}"\n' for order in orders)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
 WRITERS: dict[str, Callable[[Path, Sequence[Order]], None]] = {
     "jsonl": lines,
     "jsonl.gz": lines,
+    "csv": as_csv,
+    "csv.gz": as_csv,
     "avro": avro,
     "parquet": parquet,
 }
@@ -179,7 +187,7 @@ def test_a_bad_row_is_named_and_nothing_has_moved(tmp_path: Path) -> None:
     assert refused == [(1, b"no order")]
 
 
-@pytest.mark.parametrize("ending", ["jsonl.gz", "avro", "parquet"])
+@pytest.mark.parametrize("ending", ["jsonl.gz", "csv.gz", "avro", "parquet"])
 def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"
     WRITERS[ending](path, ORDERS)
@@ -252,6 +260,36 @@ def test_what_a_sink_writes_a_source_reads(model: Any, form: str, tmp_path: Path
     assert value == model(**PARTS)
 
 
+class Cells(msgspec.Struct):
+    n: int
+    price: decimal.Decimal | None
+    at: datetime.datetime | None
+    text: str | None
+    ok: bool
+
+
+def test_cells_of_csv_are_what_their_fields_say_and_a_nothing_is_no_empty_text(tmp_path: Path) -> None:
+    at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+    rows = [Cells(1, decimal.Decimal("1.50"), at, "a,\n\"b\"", True), Cells(-2, None, None, None, False),
+            Cells(3, None, None, "", True)]  # fmt: skip
+    sink = FileSink(tmp_path, value=Cells, format="csv")
+    writer = sink.writer(TaskContext(CTX, 0, 1, "out", Services(), Epoch(1)))
+    writer.write(Batch(rows, range(3), ListOrigin("in", "list", 0, 0, [1, 2, 3])))
+    (committable,) = writer.seal(EpochId(Epoch(1), Term(1)))()
+    next(tmp_path.glob(".staged*")).rename(tmp_path / str(committable.payload["final"]))
+
+    assert read(opened(FileSource(tmp_path, value=Cells, format="csv"))) == rows
+    plain = read(opened(FileSource(tmp_path, format="csv")))
+    assert [row["text"] for row in plain] == ['a,\n"b"', None, ""]
+
+
+@pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a\n\xff\n"])
+def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(Fatal, match="cannot be read behind row 0"):
+        read(opened(FileSource(tmp_path, format="csv")))
+
+
 # ---------------------------------------------------------------- wrong use
 
 
@@ -260,7 +298,7 @@ def test_what_a_sink_writes_a_source_reads(model: Any, form: str, tmp_path: Path
     [
         (lambda: FileSource("s3://bucket/x"), "directories of this machine"),
         (lambda: FileSource(""), "names no directory"),
-        (lambda: FileSource("x", format="csv"), "FileSource reads jsonl, avro and parquet"),
+        (lambda: FileSource("x", format="xml"), "FileSource reads jsonl, csv, avro and parquet"),
         (lambda: FileSource("x", files="a/*.jsonl"), "it has no slash"),
     ],
 )
@@ -306,6 +344,10 @@ def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_p
     assert read(reader) == ORDERS[:3] and reader.reached(source.bounds(known) or {})
     assert source.bounds(reader.positions()) == source.bounds(known) == reader.positions()
     assert FileSource(tmp_path, value=Order).bounds(known) is None
+    shutil.rmtree(tmp_path)
+    assert source.discover(CTX, reader.positions()) == reader.positions(), "what was read may go"
+    with pytest.raises(ConfigError, match="no such directory"):
+        source.discover(CTX, known)
 
 
 @pytest.mark.parametrize(

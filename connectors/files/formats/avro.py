@@ -19,6 +19,7 @@ import fastavro
 
 from kafka_eos.connectors.files.formats.base import PROVENANCE, Chunks, Out, expect_compression
 from kafka_eos.connectors.files.formats.fields import expect_columns
+from kafka_eos.connectors.plain_rows import said
 from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
@@ -170,8 +171,3 @@ def _long(number: int) -> bytes:
 
 def _bytes(data: bytes) -> bytes:
     return _long(len(data)) + data
-
-
-def said(row: object) -> bytes:
-    """A row as text, the same for the same values."""
-    return json.dumps(row, ensure_ascii=False, default=repr).encode()

@@ -1,0 +1,44 @@
+"""Rows that a library has read, with parts in the types of Python: as values of the user's type, and as bytes.
+
+Rule: a row is never changed to make it fit; one that does not is a ValueError that says where.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.schemas.types import from_plain, is_codec, is_model, reason, type_name
+
+
+def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
+    """What makes values of type ``tp`` of dicts; of None, the dicts themselves. ``what`` reads them, for people.
+
+    ``of_texts``: all parts are texts, and mean what the type says.
+    """
+    if tp is None:
+        return lambda row: row
+    if is_codec(tp):
+        raise ConfigError(f"{what}: value= is a type, whose fields are the columns; no codec")
+    validate = tp.__pydantic_validator__.validate_python if is_model(tp) else None
+
+    def decode(row: Any) -> Any:
+        try:
+            return (
+                msgspec.convert(row, tp, strict=not of_texts, dec_hook=from_plain)
+                if validate is None
+                else validate(row)
+            )
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
+
+    return decode
+
+
+def said(row: object) -> bytes:
+    """A row as text, the same for the same values."""
+    return json.dumps(row, ensure_ascii=False, default=repr).encode()
