@@ -109,11 +109,13 @@ class Compared:
         return windowing.made(self._seen.input(scope.inputs), seen)
 
     @cached_property
-    def _ruling(self) -> Ruling | None:
-        scope = self._scope
-        if not scope.ruled.sinks:
-            return None
-        return Ruling(scope.app, scope.cut.parallelism, scope.ruled, self._seen.input(scope.inputs), scope.inputs)
+    def _rulings(self) -> list[Ruling]:
+        """One for each set of rules that rows of some sinks have met."""
+        scope, workers = self._scope, self._scope.cut.parallelism
+        if not scope.ruled.met:
+            return []
+        records = self._seen.input(scope.inputs)
+        return [Ruling(scope.app, workers, met, records, scope.inputs) for met in scope.ruled.met]
 
     @cached_property
     def untold(self) -> DataFrame | None:
@@ -123,7 +125,7 @@ class Compared:
         if not self._seen.marked:
             return None
         found = [early.untold(self._seen.firsts, self._scope.windows, self.windowed.free)]
-        found += [None if self._ruling is None else self._ruling.untold(self._seen.firsts)]
+        found += [ruling.untold(self._seen.firsts) for ruling in self._rulings]
         some = [each for each in found if each is not None]
         return self._seen.hold(union(some)) if some else None
 
@@ -146,7 +148,7 @@ class Compared:
     @cached_property
     def _recomputed(self) -> tuple[DataFrame, bool]:
         seen = self._seen.firsts if self._seen.marked else self._seen.plain
-        beside = [*self.windowed.outputs, *([] if self._ruling is None else [self._ruling.outputs])]
+        beside = [*self.windowed.outputs, *(ruling.outputs for ruling in self._rulings)]
         every, free = self._recompute.expected(self._seen.input(self._scope.inputs), seen, beside)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
         made = self.comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))

@@ -5,6 +5,7 @@ was applied too early, and one that is stale, are named.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from kafka_eos.ids import SplitId
 from tests.audit.job import Ends, Input, Job, Out, epoch
 from tests.audit.job import out as made
 from tests.audit.spoilt import Corruption, Outs, found, shown, spoilt, without
+from tests.chaos.harness import read
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,6 +82,17 @@ for sink, topic in topics.items():
     streams[sink.partition(" ")[0]].sink(KafkaSink(topic, value=Ruled, key=lambda row: row.user),
                                          name=sink.replace(" ", "-"))
 """
+APART = (
+    PIPELINE
+    + """
+from kafka_eos.connectors.kafka import dead_letter
+
+others = pipeline.table(KafkaSource.records("{others}", key=str, value=Rule), name="others").broadcast()
+connect(orders, others).process(Plain, name="other-rules").sink(KafkaSink("{other}", value=Ruled), name="other")
+beside = pipeline.source(KafkaSource("{beside}", value=Order), name="beside", on_error=dead_letter("{letters}"))
+beside.sink(KafkaSink("{copies}", value=Order), name="copies")
+"""
+)
 USERS = ("ann", "carl", "dora", "bob")
 """Of ``bob`` there is never a rule, of ``dora`` there is none any more in the end."""
 FIRST = {"ann": 1, "carl": 1, "dora": 1}
@@ -176,14 +190,18 @@ def test_each_corruption_is_named(new_job: Callable[..., Job], topic: Callable[.
 
 
 def by_hand(
-    new_job: Callable[..., Job], topic: Callable[..., str], rules: list[Input], spoil: dict[str, dict[int, int]]
+    new_job: Callable[..., Job],
+    topic: Callable[..., str],
+    rules: list[Input],
+    spoil: dict[str, dict[int, int]],
+    **config: str,
 ) -> Job:
     """Four epochs: rules, rows, a rule and rows, rows. ``spoil``: versions that rows of ``ann`` have met, by sink and
-    number; others have met the right one.
+    number; others have met the right one. ``config``: of the topic of the rules.
     """
     given: dict[str, Any] = {
         "orders": topic(),
-        "rules": topic(partitions=2),
+        "rules": topic(partitions=2, config=config),
         "topics": {sink: topic() for sink in spoil},
     }
     job = new_job(PIPELINE, **given)
@@ -239,3 +257,50 @@ def test_rules_of_a_key_in_two_partitions_are_in_no_order(
 
     assert found(verdict) == {"plain-early": {Check.WRONG_VALUE: 1}}, shown(verdict)
     assert {left.outputs for left in verdict.facts.uncompared} == {4}
+
+
+@pytest.mark.campaign
+def test_rows_of_before_the_last_change_are_compared_with_nothing_once_compaction_has_removed_rules(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    """Real compaction. What came behind the last change has met what is there still."""
+    at_once = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    at_once["message.timestamp.type"] = "LogAppendTime"  # segments end by the time of their records
+    spoil = {"plain early": {1: 2}, "plain stale": {4: 1}}
+    job = by_hand(new_job, topic, [*upserts(FIRST), *upserts({"ann": 2})], spoil, **at_once)
+    rules = job.topics["rules"]
+
+    def removed() -> bool:
+        job.feed(rules, upserts({"zoe": 1}))  # behind all that the job has read: only closed segments are compacted
+        time.sleep(1)
+        return 0 not in {message.offset() for message in read(job.bootstrap, rules) if message.partition() == 0}
+
+    eventually(removed, "the first rule is compacted away")
+    verdict = job.audit(spark)
+
+    assert found(verdict) == {"plain-stale": {Check.WRONG_VALUE: 1}}, shown(verdict)
+    assert [left.outputs for left in verdict.facts.uncompared] == [4, 4]
+
+
+@pytest.mark.campaign
+def test_a_change_of_rules_hides_no_rows_of_sinks_that_have_met_others(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    """Beside them is a source that meets no rules, and has dead letters."""
+    given: dict[str, Any] = {name: topic() for name in ("orders", "rules", "others", "other", "beside", "copies")}
+    given |= {"letters": topic(), "topics": {"plain too-early": topic()}}
+    job = new_job(APART, **given)
+    for rules in ("rules", "others"):
+        job.feed(given[rules], upserts(FIRST))
+    job.feed(given["beside"], [(0, None, b"no order")])
+    job.run(workers=1)
+    job.feed(given["others"], upserts(SECOND))
+    job.feed(given["orders"], [(0, None, value) for _, _, value in orders(0, 10)])
+    job.run(workers=2)
+
+    early = Corruption("plain too-early", other("ann", 2), {Check.WRONG_VALUE: 1})
+    ran = spoilt(job, new_job, topic, APART, given, [early], spark)
+
+    ran.expect_named()
+    # Whose dead letters came of which rules nothing tells.
+    assert {left.sink for left in ran.verdict.facts.uncompared} == {"other", "beside-dead-letters"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_eos import (
@@ -17,13 +18,16 @@ from kafka_eos import (
     Pipeline,
     connect,
 )
+from kafka_eos.app import load
+from kafka_eos.audit.broadcasts import tasks
 from kafka_eos.audit.broadcasts.judged import Ruled, ruled, turns
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.subject import cut, subject
+from kafka_eos.audit.tasks import HEADERS_TYPE, INPUT_COLUMNS
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.ids import Term
+from kafka_eos.ids import AppRef, Term
 from kafka_eos.interfaces import JobContext
 
 RULES, ROWS = "rules", "rows"
@@ -134,7 +138,8 @@ def test_a_sink_is_compared_or_named_with_the_reason(build: Build, why: str) -> 
     if why:
         assert why in found.why["sink"] and not found.sinks
     else:
-        assert (found.sinks, found.rules, dict(found.why)) == ({"sink"}, {RULES}, {})
+        (met,) = found.met
+        assert (met.sinks, met.rules, met.sources, dict(found.why)) == ({"sink"}, {RULES}, {ROWS, RULES}, {})
 
 
 def test_outputs_without_provenance_are_not_compared() -> None:
@@ -168,3 +173,71 @@ def judged(build: Build, *, provenance: Any = "header", strict: bool = True, **o
     context = JobContext("judged", Term(0), {"bootstrap_servers": "localhost:1"})
     ledger: Ledger = replace(read_ledger(MemoryStorage(), "judged", Path("nowhere")), **{"start": {}, **of_ledger})
     return ruled(subject(plan, context, {}), cut(plan, 2), ledger, {}, strict=strict)
+
+
+APART = """
+from kafka_eos import BroadcastProcessFunction, Pipeline, connect
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+
+class Plain(BroadcastProcessFunction):
+    def open(self, ctx):
+        self.rules = ctx.broadcast_state("rules", str, str)
+
+    def process(self, value):
+        return [value + rule for rule, _ in self.rules.items()]
+
+    def process_broadcast(self, value):
+        self.rules.put(value, value)
+
+pipeline = Pipeline("apart")
+rows = pipeline.source(KafkaSource("rows", value=str), name="rows")
+for name in ("rules", "others"):
+    told = pipeline.source(KafkaSource(name, value=str), name=name).broadcast()
+    connect(rows, told).process(Plain, name=f"{name}-met").sink(KafkaSink(f"{name}-out", value=str), name=f"{name}-out")
+beside = pipeline.source(KafkaSource("beside", value=str), name="beside", on_error=dead_letter("letters"))
+beside.sink(KafkaSink("copies", value=str), name="copies")
+"""
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> AppRef:
+    """Rows that meet rules, and others, and a source beside them that has dead letters and meets none."""
+    app = tmp_path / "apart.py"
+    app.write_text(APART)
+    return AppRef.parse(f"{app}:pipeline")
+
+
+def test_a_change_of_rules_is_a_turn_for_the_sinks_alone_whose_rows_meet_them(apart: AppRef) -> None:
+    plan = load(apart).plan()
+    context = JobContext("apart", Term(0), {"bootstrap_servers": "localhost:1"})
+    ledger = replace(read_ledger(MemoryStorage(), "apart", Path("nowhere")), start={})
+
+    found = ruled(subject(plan, context, {}), cut(plan, 1), ledger, {}, strict=True)
+
+    assert {tuple(met.sinks): (set(met.rules), set(met.sources)) for met in found.met} == {
+        (f"{name}-out",): ({name}, {"rows", name}) for name in ("rules", "others")
+    }
+    assert found.sinks == {"rules-out", "others-out"}
+
+
+def test_what_lies_beside_is_no_part_of_the_recompute(apart: AppRef) -> None:
+    def column(values: list[Any], tp: pa.DataType) -> pa.Array:
+        return pa.array(values, tp)
+
+    read = pa.RecordBatch.from_arrays(
+        [
+            column(["rules", "rows"], pa.string()),
+            column(["rules", "rows"], pa.string()),
+            column([0, 0], pa.int32()),
+            column([0, 7], pa.int64()),
+            column([5, 5], pa.int64()),
+            column([None, None], pa.binary()),
+            column([b"!", b"a"], pa.binary()),
+            column([[], []], HEADERS_TYPE),
+        ],
+        names=list(INPUT_COLUMNS),
+    )
+
+    (made,) = tasks.outputs(str(apart), 1, ("rules-out",), iter([read]))
+
+    assert [(row["sink"], row["s_offset"], row["value"]) for row in made.to_pylist()] == [("rules-out", 7, b"a!")]

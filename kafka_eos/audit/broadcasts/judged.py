@@ -47,18 +47,32 @@ _ROUND = (*_STATELESS, BroadcastConnect, BroadcastProcess, Exchange, Forward, Ke
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """``sinks`` that are compared, and ``why`` others behind broadcast state are not. ``rules``: the sources of what is
-    broadcast to the former. ``turns``: where each turn ends (exclusive) in each input partition; the last one has no
-    end, and is odd: what the ledger does not tell.
+class Met:
+    """``sinks`` that are compared, whose rows meet the same rules. ``rules``: the sources of these; ``sources``: of the
+    rows, too. ``turns``: where each turn ends (exclusive) in each input partition; the last one has no end, and is odd:
+    what the ledger does not tell.
     """
 
-    sinks: frozenset[str] = frozenset()
-    why: Mapping[str, str] = field(default_factory=dict)
-    rules: frozenset[str] = frozenset()
-    turns: Spans = field(default_factory=dict)
-    last_change: int = -1
+    sinks: frozenset[str]
+    rules: frozenset[str]
+    sources: frozenset[str]
+    turns: Spans
+    last_change: int
     """The newest turn in which rules were read; -1 for none."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """The sinks that are compared, by the rules that their rows meet: a change of others is no turn for them. ``why``
+    others behind broadcast state are not.
+    """
+
+    met: tuple[Met, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sinks(self) -> frozenset[str]:
+        return frozenset(sink for met in self.met for sink in met.sinks)
 
 
 def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict: bool) -> Ruled:
@@ -72,14 +86,22 @@ def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict
     reason = _unsound(ledger, strict=strict)
     several = {source.node for source in subject.sources if source.several}
     why = {name: found for name in behind if (found := reason or _reason(plan, cut, name, marked, several))}
-    sinks = frozenset(behind) - why.keys()
-    rules = frozenset(source.name for name in sinks for source in _told(plan, name))
+    alike: dict[frozenset[str], list[str]] = {}
+    for name in behind:
+        if name not in why:
+            alike.setdefault(frozenset(source.name for source in _told(plan, name)), []).append(name)
+    cuts = spans(ledger.entries.values())
+    return Ruled(tuple(_met(subject, rules, sinks, cuts, starts) for rules, sinks in alike.items()), why)
+
+
+def _met(subject: Subject, rules: frozenset[str], sinks: Sequence[str], cuts: Spans, starts: Offsets) -> Met:
     streams = {source.stream for source in subject.sources if source.node in rules}
-    return Ruled(sinks, why, rules, *turns(spans(ledger.entries.values()), streams, starts))
+    sources = frozenset(source.name for sink in sinks for source in _sources(subject.plan, sink))
+    return Met(frozenset(sinks), rules, sources, *turns(cuts, streams, starts))
 
 
 def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, int]:
-    """``turns`` and ``last_change`` of ``Ruled``; ``rules`` are streams.
+    """``turns`` and ``last_change`` of ``Met``; ``rules`` are streams.
 
     ``cuts``: of ``intervals.spans``, as many for each partition.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.broadcasts import tasks
-from kafka_eos.audit.broadcasts.judged import Ruled
+from kafka_eos.audit.broadcasts.judged import Met
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.tasks import EXPECTED, INPUT_COLUMNS
 
@@ -26,11 +26,13 @@ _NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Ruling:
-    """``records`` are ``tasks.INPUT``, all that is within ``inputs``."""
+    """``records`` are ``tasks.INPUT``, all that is within ``inputs``; those of other sources than ``met`` has count for
+    nothing.
+    """
 
     app: str
     workers: int
-    ruled: Ruled
+    met: Met
     records: DataFrame
     inputs: Mapping[str, Bounds]
 
@@ -55,17 +57,17 @@ class Ruling:
 
     @property
     def _sinks(self) -> tuple[str, ...]:
-        return tuple(sorted(self.ruled.sinks))
+        return tuple(sorted(self.met.sinks))
 
     def _is_rule(self) -> Column:
-        return F.col("source").isin([*self.ruled.rules])
+        return F.col("source").isin([*self.met.rules])
 
     @property
     def _turns(self) -> DataFrame:
         """The offsets of each turn, by input partition."""
         rows = [
             (stream, partition, first, end, number)
-            for stream, parts in self.ruled.turns.items()
+            for stream, parts in self.met.turns.items()
             for partition, ends in parts.items()
             for number, (first, end) in enumerate(zip([0, *ends], [*ends, _NEVER], strict=True))
         ]
@@ -75,7 +77,8 @@ class Ruling:
     def _read(self) -> DataFrame:
         """The records with ``turn``."""
         turns = self._turns.withColumnRenamed("s_partition", "partition")
-        records = self.records.withColumn("stream", F.concat_ws("/", "source", "topic"))
+        mine = self.records.where(F.col("source").isin([*self.met.sources]))
+        records = mine.withColumn("stream", F.concat_ws("/", "source", "topic"))
         told = records.join(turns, ["stream", "partition"])
         return told.where(F.col("offset").between(F.col("first"), F.col("end") - 1))
 
@@ -88,10 +91,10 @@ class Ruling:
     @property
     def _all_there(self) -> int:
         """The first turn of which all rules are known. Compaction removes those that were written anew since."""
-        rules = [parts for stream, parts in self.inputs.items() if stream.partition("/")[0] in self.ruled.rules]
+        rules = [parts for stream, parts in self.inputs.items() if stream.partition("/")[0] in self.met.rules]
         bounds = [each for parts in rules for each in parts.values()]
         there = self.records.where(self._is_rule()).count()
-        return 0 if there == sum(end - begin for begin, end in bounds) else self.ruled.last_change
+        return 0 if there == sum(end - begin for begin, end in bounds) else self.met.last_change
 
     @property
     def _in_any_order(self) -> int:

@@ -93,6 +93,6 @@ def _cut_of(app: str, workers: int, sinks: tuple[str, ...]) -> Cut:
     """What is above ``sinks``, as the job runs it, and where its dead letters go."""
     whole = load(AppRef.parse(app)).plan()
     wanted = {node.name for sink in sinks for node in above(whole, sink)} | {*sinks}
-    letters = {node.name for node in whole.sinks if node.dead_letters}
+    letters = {node.name for node in whole.sinks if node.dead_letters and wanted.issuperset(node.inputs)}
     nodes = tuple(node for node in whole.nodes if node.name in wanted | letters)
     return Cut(Plan(whole.name, nodes, whole.where), whole, (), serial=True, parallelism=workers)
