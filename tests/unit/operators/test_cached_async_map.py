@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from kafka_eos import OutputTag, Pipeline, PlanError, PoisonRecord, Stream, Ttl
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters, StateBackend
+from kafka_eos.interfaces import DeadLetters, StateBackend, StateHandle
 from kafka_eos.operators.chain import Chain
 from kafka_eos.records import Batch
 from kafka_eos.state.backends import open_backend
@@ -236,6 +236,49 @@ def test_rows_that_wait_find_in_a_snapshot_what_was_known_then() -> None:
             again.finish()
 
     assert (out, asked) == ([(0, "A"), (1, "B")], ["a"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["push", "push", "collect", "checkpoint", "die"]), max_size=25), st.booleans())
+def test_each_value_comes_out_once_whenever_the_job_dies(steps: list[str], ordered: bool) -> None:
+    """A checkpoint has the state, the rows that wait, and how far was read and written: all goes back to it."""
+    pipeline, storage = Pipeline("p"), MemoryStorage()
+    asking(said_later, pipeline, ordered=ordered, capacity=5).sink(MemorySink(), name="out")
+    out: list[Row] = []
+    read, epoch, held, taken, handles = 0, 0, list[Batch[int]](), (0, 0), list[StateHandle]()
+
+    def begun() -> tuple[Chain, StateBackend]:
+        state = open_backend("memory", "ask", Path("unused"), range(MAX_KEY_GROUPS), handles, storage)
+        chain = chain_of(pipeline, out, state)
+        for each in held:
+            chain.push("ask-requests", each)
+        return chain, state
+
+    chain, state = begun()
+    for step in [*steps, "die", "push"]:
+        if step == "push":
+            chain.push("in", batch(list(range(read, read + 3))))
+            read += 3
+        elif step == "collect":
+            chain.collect()
+        elif step == "checkpoint":
+            epoch += 1
+            handles, held, taken = [state.snapshot(Epoch(epoch))(storage)], chain.held("ask-requests"), (read, len(out))
+        else:
+            chain.close()
+            read, written = taken
+            del out[written:]
+            chain, state = begun()
+    chain.finish()
+    chain.close()
+
+    wanted = [(value, key_of(value).upper()) for value in range(read)]
+    assert (out if ordered else sorted(out)) == wanted
+
+
+async def said_later(key: str) -> str:
+    await asyncio.sleep(random.random() / 2000)
+    return key.upper()
 
 
 def test_rows_that_an_async_map_without_keys_has_left_are_not_lost_in_silence() -> None:
