@@ -41,7 +41,7 @@ class Due:
 
     def busy(self, operators: Collection[str] | None = None) -> bool:
         """Is something not done yet? ``operators``: of these only."""
-        return bool(self._work) and any(operators is None or name in operators for name, _ in self._work)
+        return any(operators is None or name in operators for name, _ in self._work)
 
     def go_on(self, operators: Collection[str] | None = None) -> None:
         """One slice more, of one step at least."""

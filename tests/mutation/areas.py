@@ -73,6 +73,10 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "kafka_eos/state/timers.py": (f"{STATE}/test_timers.py",),
     },
+    "windows": {
+        "kafka_eos/operators/due.py": ("tests/unit/operators/test_due.py",),
+        "kafka_eos/operators/windows/triggers.py": ("tests/unit/operators/test_triggers.py",),
+    },
     "ttl": {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
         "kafka_eos/state/ttl.py": (

@@ -240,6 +240,34 @@ def test_what_is_due_later_waits_for_what_is_not_done() -> None:
     assert not due.busy()
 
 
+def test_the_time_counts_from_when_the_first_thing_is_due_until_the_last_one_is_done() -> None:
+    now, done = 1.0, list[str]()
+
+    def step(name: str) -> Iterator[None]:
+        for part in "ab":
+            done.append(name + part)
+            yield
+
+    due = Due(0.0, lambda: now)
+    due.begin("one", step("1"))
+    now = 3.0
+    due.begin("two", step("2"))
+    due.go_on({"elsewhere"})
+    assert done == ["1a"] and due.taken == 2.0
+    now = 4.0
+    due.go_on({"one"})
+    assert due.taken == 3.0 and due.busy({"two"})
+    due.finish()
+    now = 9.0
+    assert done == ["1a", "1b", "2a", "2b"] and due.taken == 3.0
+    due.begin("three", step("3"))
+    now = 10.0
+    assert due.taken == 4.0
+    due.finish()
+    now = 12.0
+    assert due.taken == 4.0
+
+
 def test_no_split_is_silent_while_what_is_due_keeps_the_worker_from_reading(tmp_path: Path, closing: ExitStack) -> None:
     """One split brings nothing but its first rows, and is waited for however long windows take to close."""
     now = 0.0

@@ -298,6 +298,32 @@ def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_
     assert len({name.identity for name in names}) == 2
 
 
+def test_the_chain_knows_when_the_clock_is_to_be_looked_at(tmp_path: Path) -> None:
+    with ExitStack() as closing:
+        bench, clock = opened(tmp_path, closing, summed(TEN, on_clock(every=10)))
+        chain = bench.open()
+        chain.tick()
+        assert chain.soonest() is None
+        clock.now += 1
+        push(bench, 1)
+        assert chain.soonest() == NOW + 10_000
+
+
+def test_a_function_that_fails_when_the_clock_asks_for_a_result_stops_the_job_and_is_named(tmp_path: Path) -> None:
+    def failing(keyed: KeyedStream[str, int]) -> Stream[Any]:
+        windows = keyed.window(TEN, trigger=on_clock(every=10))
+        return windows.process(lambda key, window, values: [1 // 0], name="w")
+
+    with ExitStack() as closing:
+        bench, clock = opened(tmp_path, closing, failing)
+        bench.open()
+        push(bench, 1)
+        clock.now += 10_000
+
+        with pytest.raises(PoisonRecord, match=r"processing-timers of w, key 'k', time .*ZeroDivisionError"):
+            bench.chain.tick()
+
+
 def test_what_waits_for_the_clock_survives(tmp_path: Path) -> None:
     with ExitStack() as closing:
         before, _ = opened(tmp_path / "before", closing, summed(TEN, on_clock(every=10)))
