@@ -225,6 +225,10 @@ class KafkaSource(Generic[T]):
         """May it read several topics? A table must not."""
         return self._topics.several
 
+    def may_read(self, topic: str) -> bool:
+        """Is the topic one of those that it reads, as far as its name tells?"""
+        return self._topics.reads(topic)
+
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE

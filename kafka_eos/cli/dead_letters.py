@@ -29,6 +29,7 @@ app = typer.Typer(help="Show the records that were refused, and put them back to
                   no_args_is_help=True)  # fmt: skip
 
 Source = Annotated[str | None, typer.Option(help="Name of the source, if several have dead letters.")]
+Topic = Annotated[str | None, typer.Option(help="Which topic's records, if the source reads several.")]
 Reason = Annotated[str | None, typer.Option(help="Only those whose error, or its message, holds this text.")]
 Operator = Annotated[str | None, typer.Option(help="Only those that this operator refused.")]
 Since = Annotated[str | None, typer.Option(help="Only records of this time or later, e.g. `2026-01-31T12:00`.")]
@@ -43,6 +44,7 @@ Offsets = Annotated[
 def show(
     app: App,
     source: Source = None,
+    topic: Topic = None,
     reason: Reason = None,
     operator: Operator = None,
     since: Since = None,
@@ -67,7 +69,7 @@ def show(
     Example: `kafka-eos dead-letters show orders.py --json --reason KeyError | jq -r .value`
     """
     program, settings = open_app(app, bootstrap_servers=bootstrap_servers)
-    at = places(program.plan(), source)
+    at = places(program.plan(), source, topic)
     meant = _selection(at, reason, operator, since, until, partition, offsets)
     most = 0 if counts else limit if limit is not None else None if json else 20
     found = Counts()
@@ -87,6 +89,7 @@ def show(
 def replay(
     app: App,
     source: Source = None,
+    topic: Topic = None,
     reason: Reason = None,
     operator: Operator = None,
     since: Since = None,
@@ -118,13 +121,13 @@ def replay(
     Example: `kafka-eos dead-letters replay orders.py --since 2026-01-31T12:00 --until 2026-01-31T13:00`
     """
     program, _ = open_app(app, bootstrap_servers=bootstrap_servers)
-    at = places(program.plan(), source)
+    at = places(program.plan(), source, topic)
     order = Order(
         app=str(AppRef.parse(app)),
         source=at.source,
         job=job or f"{program.name}-replay-{at.source}",
         selection=_selection(at, reason, operator, since, until, partition, offsets),
-        to=None if to == at.reads.topic else to,
+        to=None if to == at.topic else to,
     )
     if order.job == program.name:
         raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay is a job of its own")
@@ -172,7 +175,7 @@ def _selection(
 ) -> Selection:
     first, last = offsets_of(offsets)
     return Selection(
-        topic=at.reads.topic,
+        topic=at.topic,
         reason=reason,
         operator=operator,
         since=time_of(since, "--since"),

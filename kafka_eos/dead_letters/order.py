@@ -46,7 +46,7 @@ class Order(Struct, frozen=True, kw_only=True):
     """Name of the replay's own job."""
     selection: Selection
     to: str | None = None
-    """The topic to write to; None is the one that the source reads."""
+    """The topic to write to; None is the one that the records came from."""
     run: str = ""
     """Tells this call from all others: each reads all letters, and the job's state knows what was put back before."""
 
@@ -62,7 +62,7 @@ class Order(Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(text, type=cls)
 
     def places(self) -> Places:
-        return places(load(AppRef.parse(self.app)).plan(), self.source)
+        return places(load(AppRef.parse(self.app)).plan(), self.source, self.selection.topic)
 
     def settings(self) -> dict[str, Any]:
         """Those of the pipeline as far as they are of use, and what a replay rests on."""

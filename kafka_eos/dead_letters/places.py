@@ -21,6 +21,8 @@ class Places:
 
     source: str
     """Its name in the pipeline."""
+    topic: str
+    """The one, of those that it reads, whose records are meant."""
     reads: KafkaSource[object]
     refused: KafkaSink[object]
 
@@ -30,16 +32,17 @@ class Places:
 
     def restored(self, to: str | None) -> KafkaSink[Letter]:
         """Where the records go: back to their topic, each to its partition, or to another topic of that cluster."""
-        topic = to or self.reads.topic
+        topic = to or self.topic
         # What is put back is read at once by whoever waits for it, so its transactions are short; a replay that was
         # killed and is not started again hides what others write for no longer than this.
         return KafkaSink.restored(topic, in_place=to is None, transaction_timeout=300, **self.reads.connection)
 
 
-def places(plan: Plan, source: str | None) -> Places:
+def places(plan: Plan, source: str | None, topic: str | None = None) -> Places:
     """Those of ``source``, which may be left out if only one source has dead letters.
 
-    ConfigError if it has none, or they are not in Kafka.
+    ``topic`` is one that the source reads, and may be left out if it reads no other. ConfigError if the source has no
+    dead letters, or they are not in Kafka, or it does not read the topic.
     """
     known = {node.name: (node.source, letters.sink) for node in plan.sources
              if (letters := plan.dead_letters(node.name)) is not None}  # fmt: skip
@@ -56,9 +59,11 @@ def places(plan: Plan, source: str | None) -> Places:
     reads, refused = known[name]
     if not isinstance(reads, KafkaSource) or not isinstance(refused, KafkaSink):
         raise ConfigError(f"source {name!r} or its dead letters are not in Kafka: only records of topics can be shown")
-    if reads.several:
+    if topic is None and reads.several:
         raise ConfigError(
-            f"source {name!r} reads several topics ({reads.topic}), and this command works on one: give each topic a "
-            "KafkaSource of its own, and union them"
+            f"source {name!r} reads several topics ({reads.topic}), and this command works on one at a time: say "
+            "which, --topic NAME"
         )
-    return Places(name, reads, refused)
+    if topic is not None and not reads.may_read(topic):
+        raise ConfigError(f"source {name!r} reads {reads.topic}, and not the topic {topic!r}")
+    return Places(name, topic or reads.topic, reads, refused)

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.connectors.kafka.positions import partition_of
+from kafka_eos.connectors.kafka.positions import partition_of, topic_of
 from kafka_eos.dead_letters.order import OPERATOR
 from kafka_eos.dead_letters.places import Places
 from kafka_eos.errors import ConfigError
@@ -41,8 +41,9 @@ class Way:
                 f"--to {sink.topic} is the topic of the dead letters: what is put there is no dead letter"
             )
         sink.check(ctx)
-        self._partitions = None if to else {partition_of(split) for split in at.reads.discover(ctx, None)}
-        self.told = to or f"{at.reads.topic}, each to the partition that it was in"
+        there = () if to else (split for split in at.reads.discover(ctx, None) if topic_of(split) == at.topic)
+        self._partitions = None if to else {partition_of(split) for split in there}
+        self.told = to or f"{at.topic}, each to the partition that it was in"
         """The topic, for people."""
 
     def check(self, letter: Letter) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from confluent_kafka import Producer
 
 from kafka_eos.connectors.kafka.letters import Letter
 from kafka_eos.records import Record
-from tests.chaos.harness import Job, create_topic, read
+from tests.chaos.harness import Job, create_topic, feed, read
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
@@ -87,6 +88,28 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     assert not (job.checkpoints / f"{job.name}-replay-payments").exists(), "a dry run leaves nothing"
     assert f"{job.input}-not-there" in nowhere
     assert "was in a partition that topic" in no_place
+
+
+def test_of_several_topics_the_records_of_one_go_back_to_that_one(new_job: NewJob) -> None:
+    job = new_job(100, app="payments.py", TEST_BAD="map")
+    other, job.environment["TEST_LETTERS"] = f"{job.name}-other", f"{job.name}-letters"
+    job.environment["TEST_OTHER"] = other
+    create_topic(job.bootstrap, job.environment["TEST_LETTERS"], 2)
+    create_topic(job.bootstrap, other, 3)
+    feed(job.bootstrap, other, range(1000, 1100))
+    job.run()
+    letters, before = _letters(job), read(job.bootstrap, other)
+    mine = [letter for letter in letters if letter.topic == other]
+    assert 0 < len(mine) < len(letters)
+
+    assert "say which, --topic" in _call(job, "show", code=2)
+    assert "not the topic 'nowhere'" in _call(job, "replay", "--topic", "nowhere", code=2)
+    shown = _json(_call(job, "show", "--topic", job.input, "--json"))
+    assert len(shown) == len(letters) - len(mine)
+    _replay(job, "", "--topic", other)
+
+    assert _back(replace(job, input=other), before) == _originals(mine)
+    assert len(read(job.bootstrap, job.input)) == 100
 
 
 def _refusing_job(new_job: NewJob) -> Job:

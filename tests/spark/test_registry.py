@@ -1,4 +1,4 @@
-"""Avro with a real schema registry on Spark: what the embedded engine has begun goes on there, and back."""
+"""Formats of a real schema registry on Spark: what the embedded engine has begun goes on there, and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, send, told, written
 from tests.registry_server import RegistryServer
 from tests.spark.kit import Job
@@ -50,4 +51,70 @@ def test_a_job_in_avro_moves_between_engines(
     assert Counter(row["id"] for row in found) == Counter(range(90))
     assert {row["account"]: row["total"] for row in found} == sums  # the last of each account
     assert [message.value() for message in job.read("refused")] == [rows[0][:-3]]
+    assert job.left_open() == []
+
+
+JSON_TO_PROTOBUF = """
+import sys
+sys.path.insert(0, {directory!r})
+from sums_pb2 import Sum
+
+from kafka_eos.schemas import Registry, json_schema, protobuf
+
+registry = Registry("{url}")
+pipeline = Pipeline("{name}", max_records_per_epoch=20)
+(
+    pipeline.source(KafkaSource("{input}", value=json_schema(Payment, registry=registry)), name="payments",
+                    on_error=dead_letter("{refused}"))
+    .filter(lambda payment: payment.id not in (13, 45, 73) or not once(f"killed-{{payment.id}}")
+            or os.kill(os.getpid(), signal.SIGKILL))
+    .key_by(lambda payment: payment.account)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=add,
+          emit=lambda account, total: Sum(account=account, total=total.total, id=total.id))
+    .sink(KafkaSink("{output}", value=protobuf(Sum, registry=registry, auto_register=True)), name="sums")
+)
+"""
+SUM = protobuf_witness.proto3("message Sum { string account = 1; int64 total = 2; int64 id = 3; }")
+
+
+def json_payment(**more: Any) -> dict[str, Any]:
+    number = {"type": "integer"}
+    fields = {"id": number, "account": {"type": "string"}, "amount": number, **more}
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {
+        "$schema": draft,
+        "title": "Payment",
+        "type": "object",
+        "properties": fields,
+        "required": ["id", "account", "amount"],
+    }
+
+
+def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_workers_are_killed(
+    new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
+) -> None:
+    job = new_job(JSON_TO_PROTOBUF.replace("{url}", registry.url), input=1, output=1, refused=1)
+    (job.directory / "sums_pb2.py").write_text(protobuf_witness.generated(SUM, "sums.proto"))
+    payments = [{"id": n, "account": f"a{n % 3}", "amount": n + 1} for n in range(90)]
+    old, new = json_payment(), json_payment(currency={"type": "string"})
+    rows = [*json_witness.written(registry.url, job.topics["input"], old, payments[:50]),
+            *json_witness.written(registry.url, job.topics["input"], new,
+                                  [{**payment, "currency": "EUR"} for payment in payments[50:]])]  # fmt: skip
+
+    send(bootstrap, job.topics["input"], rows[:30])
+    job.embedded()
+    send(bootstrap, job.topics["input"], [*rows[30:70], rows[0][:-3]])
+    job.on_spark(spark)
+    send(bootstrap, job.topics["input"], rows[70:])
+    job.embedded()
+
+    tp = protobuf_witness.classes(SUM)["Sum"]
+    found = [protobuf_witness.told(tp, message.value()) for message in job.read("output")]
+    sums: Counter[str] = Counter()
+    for payment in payments:
+        sums[str(payment["account"])] += int(str(payment["amount"]))
+    assert Counter(row.id for row in found) == Counter(range(90))
+    assert {row.account: row.total for row in found} == sums  # the last of each account
+    assert [message.value() for message in job.read("refused")] == [rows[0][:-3]]
+    assert all((job.directory / f"killed-{n}").exists() for n in (13, 45, 73))
     assert job.left_open() == []

@@ -296,3 +296,6 @@ def test_dead_letters_of_several_topics_are_not_taken_for_those_of_one() -> None
 
     with pytest.raises(ConfigError, match="'in' reads several topics"):
         places(pipeline.plan(), None)
+    with pytest.raises(ConfigError, match="and not the topic 'c'"):
+        places(pipeline.plan(), None, "c")
+    assert places(pipeline.plan(), None, "b").restored(None).topic == "b"

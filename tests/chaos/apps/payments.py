@@ -62,7 +62,7 @@ pipeline = Pipeline(
 (
     pipeline.source(
         KafkaSource(
-            os.environ["TEST_INPUT"],
+            [os.environ["TEST_INPUT"], *filter(None, [os.environ.get("TEST_OTHER")])],
             value=Payment,
             start=datetime.fromisoformat(START) if START[0].isdigit() else START,
         ),
