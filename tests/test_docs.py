@@ -309,7 +309,7 @@ def test_the_tables_shown_are_written(
 ) -> None:
     """The pipeline of docs/postgres.md as it is, but for the places where it reads and writes."""
     purchases, totals, where = topic(2), topic(), database()
-    (shown,) = blocks(ROOT / "docs/postgres.md", "python")
+    shown, _ = blocks(ROOT / "docs/postgres.md", "python")
     for name, own in {'KafkaSource("purchases"': purchases, 'KafkaSink("totals"': totals}.items():
         shown = shown.replace(name, f'{name.partition("(")[0]}("{own}"')
     (tmp_path / "shop.py").write_text(shown.replace("host=localhost dbname=shop user=shop", where))
@@ -330,6 +330,29 @@ def test_the_tables_shown_are_written(
         ]
         assert connection.execute("SELECT * FROM kafka_eos.staged").fetchall() == []
     assert len(read(bootstrap, totals)) == 4
+
+
+def test_the_table_shown_is_read_and_then_the_topic(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], database: Callable[[], str]
+) -> None:
+    """The second pipeline of docs/postgres.md as it is, but for the places where it reads and writes."""
+    purchases, out, where = topic(2), topic(1), database()
+    _, shown = blocks(ROOT / "docs/postgres.md", "python")
+    for name, own in {'KafkaSource("purchases"': purchases, 'KafkaSink("all-purchases"': out}.items():
+        shown = shown.replace(name, f'{name.partition("(")[0]}("{own}"')
+    (tmp_path / "history.py").write_text(shown.replace("host=localhost dbname=shop user=shop", where))
+    with psycopg.connect(where) as connection:
+        connection.execute('CREATE TABLE purchases (id bigint PRIMARY KEY, "user" text, amount bigint)')
+        connection.execute("INSERT INTO purchases VALUES (2, 'bob', 2), (1, 'ann', 3), (3, 'ann', 0)")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(purchases, json.dumps({"id": 4, "user": "ann", "amount": 9}), key="ann")
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "history.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    assert [json.loads(message.value())["id"] for message in read(bootstrap, out)] == [1, 2, 4]
 
 
 def test_the_requests_shown_are_sent(

@@ -93,7 +93,19 @@ MAY_IMPORT: Mapping[str, str] = {
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""
 
-POSTGRES = ("client", "committer", "inserting", "ledger", "prepared", "sink", "staging", "statements", "telling")
+POSTGRES = (
+    "client",
+    "committer",
+    "inserting",
+    "ledger",
+    "prepared",
+    "ranges",
+    "reader",
+    "sink",
+    "staging",
+    "statements",
+    "telling",
+)
 """Modules of the connector that work with psycopg."""
 FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
 LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}

@@ -1,4 +1,4 @@
-"""Tables of a PostgreSQL database: ``PostgresSink``.
+"""Tables of a PostgreSQL database: ``PostgresSink`` writes them, ``PostgresSource`` reads one as it was.
 
 Rule: ``client`` is the only module that opens a connection or maps the server's errors, ``statements`` the only one
 that composes SQL that changes a user's table, ``ledger`` the only one that knows the tables of the sink's own books.
@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.sink import PostgresSink
+from kafka_eos.connectors.postgres.source import PostgresSource
 
-__all__ = ["PostgresCommitter", "PostgresSink"]
+__all__ = ["PostgresCommitter", "PostgresSink", "PostgresSource"]

@@ -55,11 +55,11 @@ _NO_TIMEOUTS: Final = (
 class Database:
     """How to get to one database. ``conninfo`` as libpq reads it; what it leaves out comes from libpq's environment."""
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, who: str = "PostgresSink") -> None:
         try:
             self._given = conninfo.conninfo_to_dict(given)
         except psycopg.ProgrammingError as error:
-            raise ConfigError(f"PostgresSink cannot read its connection string: {_line(error)}") from None
+            raise ConfigError(f"{who} cannot read its connection string: {_line(error)}") from None
 
     def shown(self) -> dict[str, str]:
         """For people: no secret."""

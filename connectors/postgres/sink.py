@@ -19,6 +19,7 @@ from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.inserting import Transactions
 from kafka_eos.connectors.postgres.ledger import Ledger
+from kafka_eos.connectors.postgres.names import qualified
 from kafka_eos.connectors.postgres.staging import StagingTables
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import encoded
@@ -64,7 +65,7 @@ class PostgresSink(Unmarked, Generic[T]):
         strategy: Literal["stage", "prepare"] | None = None,
     ) -> None:
         self._database, self._ledger = Database(conninfo), Ledger(control_schema)
-        self._schema, self._table = _qualified(table)
+        self._schema, self._table = qualified(table)
         self._model, self._columns = value, columns_of(value, columns)
         self._key, self._delete, self._create = _key(key, [column.name for column in self._columns]), delete, create
         self._asked = _asked(strategy)
@@ -272,13 +273,6 @@ def _asked(given: str | None) -> Strategy | None:
         return Strategy(given)
     except ValueError:
         raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or leave it out') from None
-
-
-def _qualified(table: str | tuple[str, str]) -> tuple[str | None, str]:
-    schema, _, name = table.rpartition(".") if isinstance(table, str) else (table[0], "", table[1])
-    if not name or (isinstance(table, str) and "." in schema):
-        raise ConfigError(f'{table!r} names no table: use "table", "schema.table" or ("schema", "table")')
-    return schema or None, name
 
 
 def _key(key: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Alignment, Positions
 from kafka_eos.plan import Timestamps
+from kafka_eos.protocol import bootstrap
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead, slowest
 from kafka_eos.records import BEGINNING
 
@@ -41,17 +42,20 @@ class Drift:
         return self._times is not None
 
     def waiting(
-        self, positions: Mapping[str, Positions], ends: Mapping[str, Positions]
+        self, positions: Mapping[str, Positions], ends: Mapping[str, Positions], silent: Collection[str] = ()
     ) -> Mapping[str, Collection[SplitId]]:
-        """By source, splits that the next epoch, which is to read up to ``ends``, must not read."""
-        waiting = self._ahead(positions, ends)
+        """By source, splits that the next epoch, which is to read up to ``ends``, must not read.
+
+        ``silent``: sources that are not read before others are, so nobody waits for them.
+        """
+        waiting = self._ahead(positions, ends, silent)
         self.holding = any(
             not self._is_read(source, split, positions, ends) for source, splits in waiting.items() for split in splits
         )
         return waiting
 
     def _ahead(
-        self, positions: Mapping[str, Positions], ends: Mapping[str, Positions]
+        self, positions: Mapping[str, Positions], ends: Mapping[str, Positions], silent: Collection[str]
     ) -> Mapping[str, Collection[SplitId]]:
         if self._times is None:
             return {node.source: positions[node.source].keys() & ends[node.source].keys() for node, _ in self._aligned}
@@ -61,7 +65,7 @@ class Drift:
             known, splits = self._times.get(node.name, {}), positions[node.source]
             found: dict[str, Standing] = {split: Standing(known.get(split, BEGINNING), idle=False) for split in splits}
             read = {split for split in splits if self._is_read(node.source, split, positions, ends)}
-            done = read | self._still[node.source]
+            done = {*splits} if node.source in silent else read | self._still[node.source]
             standings[node.source] = found
             slow[alignment.group] = min(slow.get(alignment.group, NOBODY), slowest(found, done))
         return {
@@ -78,7 +82,8 @@ class Drift:
         times, self._times = self._times or {}, result.acked.watermarks
         for node, _ in self._aligned:
             source = node.source
-            was, at, unread = before[source], result.acked.positions[source], result.unread.get(source, ())
+            was, unread = before[source], result.unread.get(source, ())
+            at = bootstrap.plain(result.acked.positions[source])
             for split in was.keys() & ends[source].keys():
                 end, at_end = ends[source][split], split not in unread
                 if at[split] != was[split]:

@@ -61,8 +61,8 @@ class Driver:
     """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
-    source may stop in a bounded run. ``aligned``, ``meets``: see ``plan.Graph``. ``newest``: the newest committed
-    epoch, from the storage.
+    source may stop in a bounded run. ``aligned``, ``meets``, ``following``: see ``plan.Graph``. ``newest``: the newest
+    committed epoch, from the storage.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Driver:
         goal: Mapping[str, Positions] | None,
         aligned: Sequence[tuple[Timestamps, Alignment]],
         meets: Mapping[str, Collection[str]],
+        following: Collection[str],
         desk: Desk,
         newest: Callable[[], Manifest],
     ) -> None:
@@ -99,7 +100,7 @@ class Driver:
         """How the epoch was committed that was committed last."""
         self._learned: deque[Fact] = deque()
         self._ended = False
-        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, watch.observe)
+        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, following, watch.observe)
         self._overlap = Overlap(runner.run, runner.cancel, self._commit)
         self._upkeep = Upkeep(coordinator, watch.observe)
         self._figures = Figures(watch.observe, resumed.positions)

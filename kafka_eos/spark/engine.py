@@ -113,9 +113,10 @@ class _Run:
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        aligned, meets, desk = self._plan.aligned, self._plan.meets, job_master.desk
+        plan, desk = self._plan, job_master.desk
+        held_back = plan.aligned, plan.meets, plan.following
         driver = Driver(
-            coordinator, resumed, self._runner, template, cadence, watch, self._goal, aligned, meets, desk, newest
+            coordinator, resumed, self._runner, template, cadence, watch, self._goal, *held_back, desk, newest
         )
         driver.run()
 

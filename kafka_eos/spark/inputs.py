@@ -37,12 +37,13 @@ class Inputs:
         goal: Mapping[str, Positions] | None,
         aligned: Sequence[tuple[Timestamps, Alignment]],
         meets: Mapping[str, Collection[str]],
+        following: Collection[str],
         observe: Callable[..., None],
     ) -> None:
-        """``aligned``, ``meets``: see ``plan.Graph``."""
+        """``aligned``, ``meets``, ``following``: see ``plan.Graph``."""
         self._coordinator, self._cadence, self._goal, self._observe = coordinator, cadence, goal, observe
         self.positions: dict[str, Positions] = {name: dict(splits) for name, splits in positions.items()}
-        self._drift, self._meets = Drift(aligned), meets
+        self._drift, self._meets, self._following = Drift(aligned), meets, following
         self._awaited: Mapping[str, Sequence[str]] = {}
         """Tables that sources wait for, as it was told."""
         self._read_up_to: Mapping[str, Positions] | None = None
@@ -79,9 +80,9 @@ class Inputs:
 
     def _together(self, ends: Mapping[str, Positions]) -> Mapping[str, Positions]:
         """Without splits that wait for slower ones, and sources that wait for tables: they stay where they are."""
-        waiting = self._drift.waiting(self.positions, ends)
+        held = bootstrap.Held.at_start(self._meets, self._following, self.positions)
+        waiting, filling = self._drift.waiting(_plain(self.positions), ends, held.silent), held.waiting
         self._tell_who_waits()
-        filling = bootstrap.waiting(self._meets, self.positions)
         self._more = bool(filling) or (self.holding and (self._goal is not None or not self._drift.knows))
         return {
             source: self._stopped(source, splits, splits.keys() if source in filling else waiting.get(source, ()))
@@ -107,7 +108,7 @@ class Inputs:
 
     def decided(self, result: EpochResult, ends: Mapping[str, Positions]) -> None:
         """An epoch that was to read up to ``ends`` has happened."""
-        self._drift.decided(self.positions, result, ends)
+        self._drift.decided(_plain(self.positions), result, _plain(ends))
         read = result.acked.positions
         self.positions = {name: {**known, **read.get(name, {})} for name, known in self.positions.items()}
         self._read_up_to = None if self._more or any(result.unread.values()) else ends
@@ -120,3 +121,8 @@ class Inputs:
         for source, positions in self._coordinator.discover(self.positions).items():
             self.positions = {**self.positions, source: {**self.positions[source], **positions}}
             self._observe("splits", source=source, splits=sorted(positions))
+
+
+def _plain(positions: Mapping[str, Positions]) -> Mapping[str, Positions]:
+    """As the connectors know them: what is noted for others that wait is no difference."""
+    return {source: bootstrap.plain(splits) for source, splits in positions.items()}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -67,6 +68,26 @@ def test_a_backfill_that_is_killed_hands_over_to_kafka_each_record_once_and_in_o
     job = begun(new_job, KAFKA_EOS_PARALLELISM=workers)
 
     job.run(f"worker.ack.before=kill@2;commit.before=kill@2;{handover};worker.ack.before=kill@2;commit.before=kill@2")
+
+    check(job)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("workers", [pytest.param(3, id="3"), campaign(1, named="1")])
+def test_a_table_of_a_database_comes_before_the_topic_too(
+    new_job: NewJob, database: Callable[[], str], workers: int
+) -> None:
+    """Rows that are written, and those that are changed when they have been read, do not count."""
+    job = begun(new_job, KAFKA_EOS_PARALLELISM=workers, TEST_DATABASE=database())
+    with psycopg.connect(job.environment["TEST_DATABASE"], autocommit=True) as connection:
+        connection.execute("CREATE TABLE payments (id bigint PRIMARY KEY, account text, amount bigint)")
+        some = f"SELECT n, 'a' || n % {ACCOUNTS}, 1 FROM generate_series(0, {IN_FILES - 1}) n"
+        connection.execute(f"INSERT INTO payments {some}".encode())
+        with running(job) as run:
+            run.until(lambda: run.count("committed") >= 2, "commit some of the table")
+        connection.execute("INSERT INTO payments VALUES (-1, 'a1', 1), (5000000, 'a1', 1)")
+
+    job.run("worker.ack.before=kill@3;commit.before=kill@3;bootstrap.done=kill;worker.ack.before=kill@2")
 
     check(job)
 

@@ -162,3 +162,14 @@ def test_all_is_read_and_none_is_ahead_by_more_than_it_may_and_what_an_epoch_rea
         reads[chance.choice(readable)] = 1
         epochs.epoch(waiting, reads)
     assert not epochs.left
+
+
+def test_nobody_waits_for_a_source_that_is_read_later() -> None:
+    """Else files would wait for a topic that waits for them."""
+    epochs = Epochs([[10, 20, 30], []], drift=5)
+    epochs.epoch(set(epochs.splits), {})
+    epochs.epoch(set(), {SplitId("in/0"): 1})
+    positions, ends = {"in": epochs._positions(epochs.at)}, {"in": epochs._ends() | {SplitId("in/1"): {"index": 9}}}
+
+    assert epochs.drift.waiting(positions, ends)["in"] == ["in/0"]
+    assert not epochs.drift.waiting(positions, ends, {"in"})["in"]

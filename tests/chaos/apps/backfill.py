@@ -1,4 +1,4 @@
-"""Payments of files, and then those of a topic: each goes out when event time has come to it, in the order of time.
+"""Payments of files, or of a table, and then those of a topic: each goes out when event time has come to it.
 
 The id of a payment tells its event time, in milliseconds since ``TEST_BASE``. None is late: those of the topic have
 higher ids than those of the files, and names of files tell their order.
@@ -13,6 +13,7 @@ import msgspec
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.connectors.postgres import PostgresSource
 
 BASE = int(os.environ["TEST_BASE"])
 PAUSE = float(os.environ.get("TEST_PAUSE", "0"))
@@ -66,10 +67,15 @@ pipeline = Pipeline(
     max_records_per_epoch=60,
     restart_backoff_initial=0.05,
 )
-history = pipeline.source(
-    FileSource(os.environ["TEST_HISTORY"], value=Payment, format="parquet", until="latest", in_order=True),
-    name="history",
-).with_timestamps(lambda payment: BASE + payment.id, watermarks=monotonic())
+DATABASE = os.environ.get("TEST_DATABASE")
+first = (
+    PostgresSource(DATABASE, "payments", value=Payment, splits=4)
+    if DATABASE
+    else FileSource(os.environ["TEST_HISTORY"], value=Payment, format="parquet", until="latest", in_order=True)
+)
+history = pipeline.source(first, name="history").with_timestamps(
+    lambda payment: BASE + payment.id, watermarks=monotonic()
+)
 live = pipeline.source(
     KafkaSource(os.environ["TEST_INPUT"], value=Payment), name="live", after=history
 ).with_timestamps(lambda payment: BASE + payment.id, watermarks=monotonic())

@@ -1,0 +1,174 @@
+"""The statements that a snapshot is read with.
+
+Rule: what belongs to a snapshot is said here once, for the count at the first start and for each read, so both mean
+the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import sql
+
+from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors.postgres.snapshot import Key, Progress, Snapshot
+from kafka_eos.connectors.postgres.tables import Table
+from kafka_eos.errors import ConfigError, Retryable
+
+_XIDS = 2**32
+"""Transaction ids in rows have 32 bits, and come round. The first three are of no transaction: such a row is old."""
+_RECENT = 1000
+"""Transactions that a position may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one table is read: ``key`` in its order, ``columns`` as they are."""
+
+    table: Table
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    where: str | None
+
+    def begun(self, connection: Connection, oid: int, splits: int) -> list[Progress]:
+        """The ranges of a snapshot as of now, in the order of their keys."""
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            row = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
+            assert row is not None
+            of = Snapshot(oid, self.key, self.where, row[0])
+            of = replace(of, recent=self._recent(connection, of))
+            found = connection.execute(self._ends(of, splits)).fetchall()
+        ends = {tile: (tuple(key), rows) for tile, rows, *key in found}
+        ranges: list[Progress] = []
+        last: Key | None = None
+        before = 0
+        for tile in range(1, splits + 1):
+            until, rows = ends.get(tile, (None, before))
+            ranges.append(Progress(of, rows - before, until, last))
+            last, before = until or last, rows
+        return ranges
+
+    def _recent(self, connection: Connection, of: Snapshot) -> tuple[int, ...]:
+        """Transactions that are not older than the horizon, and of which the table has rows."""
+        newer = sql.SQL("SELECT DISTINCT xmin::text::bigint FROM {} WHERE NOT {} LIMIT {}")
+        found = connection.execute(newer.format(self._name, _old(of), sql.Literal(_RECENT + 1))).fetchall()
+        if len(found) > _RECENT:
+            raise Retryable(
+                f"more than {_RECENT:,} transactions have written to {self.table.schema}.{self.table.name} since one "
+                "began that is still open, perhaps in another database of the server (pg_stat_activity.backend_xid): "
+                "the snapshot is taken when it has ended"
+            )
+        return tuple(sorted(row[0] for row in found))
+
+    def _ends(self, of: Snapshot, splits: int) -> sql.Composed:
+        """Number, last row and last key of each range."""
+        names = [sql.Identifier(f"key_{number}") for number, _ in enumerate(self.key)]
+        keys = _list(
+            sql.SQL("{}::text AS {}").format(sql.Identifier(k), n) for k, n in zip(self.key, names, strict=True)
+        )
+        return sql.SQL(
+            "SELECT DISTINCT ON (tile) tile, number, {names} FROM (SELECT {keys},"
+            " ntile({splits}) OVER (ORDER BY {order}) AS tile, row_number() OVER (ORDER BY {order}) AS number"
+            " FROM {table} WHERE {belongs}) AS found ORDER BY tile, number DESC"
+        ).format(
+            names=_list(names),
+            keys=keys,
+            splits=sql.Literal(splits),
+            order=self._order,
+            table=self._name,
+            belongs=self._belongs(of),
+        )
+
+    def next(self, at: Progress, most: int, *, as_text: bool = False) -> sql.Composed:
+        """The next rows of a range: the columns, and behind them the key as text. ``as_text``: all as text."""
+        form = sql.SQL("{}::text" if as_text else "{}")
+        columns = [form.format(sql.Identifier(column)) for column in self.columns]
+        keys = [sql.SQL("{}::text").format(sql.Identifier(column)) for column in self.key]
+        # Said with the table's name, else a name might mean what is selected, which may be its text.
+        order = _list(sql.Identifier("snapshot", column) for column in self.key)
+        bounds = [self._belongs(at.of), sql.SQL("({}) <= ({})").format(order, self._values(at.until or ()))]
+        if at.after is not None:
+            bounds.append(sql.SQL("({}) > ({})").format(order, self._values(at.after)))
+        return sql.SQL("SELECT {} FROM {} AS snapshot WHERE {} ORDER BY {} LIMIT {}").format(
+            _list([*columns, *keys]), self._name, sql.SQL(" AND ").join(bounds), order, sql.Literal(most)
+        )
+
+    def _belongs(self, of: Snapshot) -> sql.Composed:
+        """Is a row of the snapshot, and does the user want it?"""
+        recent = [sql.SQL(" OR xmin::text::bigint = ANY ({})").format(sql.Literal([*of.recent]))] if of.recent else []
+        # The condition is code of the user, as the rest of the pipeline is.
+        wanted: Any = "TRUE" if self.where is None else self.where
+        return sql.SQL("({}{}) AND ({})").format(_old(of), sql.Composed(recent), sql.SQL(wanted))
+
+    def _values(self, key: Key) -> sql.Composed:
+        types = {column.name: column.type for column in self.table.columns}
+        return _list(
+            sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(_any(types[column])))
+            for column, value in zip(self.key, key, strict=True)
+        )
+
+    @property
+    def _order(self) -> sql.Composed:
+        return _list(map(sql.Identifier, self.key))
+
+    @property
+    def _name(self) -> sql.Composed:
+        return sql.SQL("{}.{}").format(sql.Identifier(self.table.schema), sql.Identifier(self.table.name))
+
+
+def _old(of: Snapshot) -> sql.Composed:
+    """Was a row written by a transaction that is older than the horizon?"""
+    return sql.SQL(
+        "(xmin::text::bigint < 3 OR (xmin::text::bigint + {xids} - {low}) % {xids} >="
+        " pg_snapshot_xmax(pg_current_snapshot())::text::bigint - {horizon})"
+    ).format(xids=sql.Literal(_XIDS), low=sql.Literal(of.horizon % _XIDS), horizon=sql.Literal(of.horizon))
+
+
+def _any(text: str) -> Any:
+    """What the catalog says, which psycopg's types take for a text of anybody."""
+    return text
+
+
+def _list(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+_PRIMARY = """
+    SELECT a.attname FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place
+"""
+_KINDS = ("r", "p", "m")
+
+
+def oid_of(connection: Connection, table: Table) -> int:
+    row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::bigint",
+                             (table.schema, table.name)).fetchone()  # fmt: skip
+    assert row is not None
+    return int(row[0])
+
+
+def reading(
+    connection: Connection, table: Table, key: Sequence[str], columns: Sequence[str], where: str | None
+) -> Reading:
+    """ConfigError if the table cannot be read so."""
+    name = f"{table.schema}.{table.name}"
+    if table.kind not in _KINDS:
+        raise ConfigError(f"{name} is no table whose rows say who wrote them: PostgresSource reads tables, no views")
+    known = {column.name: column for column in table.columns}
+    primary = [row[0] for row in connection.execute(_PRIMARY, (oid_of(connection, table),))]
+    chosen = tuple(key or primary)
+    if not chosen:
+        raise ConfigError(f"{name} has no primary key: say with key=(…) which columns tell its rows apart, in order")
+    if unknown := [column for column in (*chosen, *columns) if column not in known]:
+        raise ConfigError(f"{name} has no column {', '.join(unknown)}: it has {', '.join(known)}")
+    nullable = [column for column in chosen if not known[column].not_null]
+    if nullable or not any(unique <= set(chosen) for unique in table.unique):
+        raise ConfigError(
+            f"{name} may have two rows with the same {', '.join(chosen)}, or one with none: the key of a "
+            "PostgresSource is NOT NULL and has a unique index on just its columns"
+        )
+    return Reading(table, chosen, tuple(columns or known), where)

@@ -1,0 +1,147 @@
+"""Reads ranges of a snapshot one after the other, some rows at a time, in the order of their keys.
+
+Rule: a position moves when its rows have been returned; a range that ends with fewer rows than it had at first is
+InputLost, because some were changed or deleted before they were read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+import psycopg
+
+from kafka_eos.calls import each
+from kafka_eos.connectors.plain_rows import said
+from kafka_eos.connectors.postgres.client import Connection, mapped
+from kafka_eos.connectors.postgres.ranges import Reading
+from kafka_eos.connectors.postgres.snapshot import Key, Progress, is_end
+from kafka_eos.errors import InputLost, RestartFromCheckpoint
+from kafka_eos.ids import SplitId
+from kafka_eos.interfaces import Positions, TaskContext
+from kafka_eos.records import Batch, RawRecord
+
+Row = dict[str, Any]
+
+
+class SnapshotReader:
+    """``connect`` opens a connection with the table as it is now, at the first read."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], tuple[Connection, Reading]],
+        decode: Callable[[Row], Any],
+        ctx: TaskContext,
+        positions: Positions,
+    ) -> None:
+        self._name, self._connect, self._decode, self._operator = name, connect, decode, ctx.operator
+        self._reject = partial(ctx.services.reject_record, ctx.operator)
+        self._at: dict[SplitId, Progress] = {}
+        self._paused: frozenset[SplitId] = frozenset()
+        self._open: tuple[Connection, Reading] | None = None
+        self.assign(positions)
+
+    def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
+        unread = (split for split, at in self._at.items() if not at.done and split not in self._paused)
+        split = min(unread, key=_number, default=None)
+        if split is None:
+            time.sleep(timeout)
+            return None
+        at = self._at[split]
+        try:
+            rows, last = self._next(at, max_records)
+            batch = self._decoded(split, at, rows)
+        except psycopg.DataError as error:
+            rows, last = self._next(at, 1, as_text=True)
+            self._reject(self._raw(split, at.row, rows[0]), ValueError(f"no value of Python: {error}"))
+            batch = Batch([], [], SnapshotOrigin(self._operator, self._name, _number(split), at.row, []))
+        self._at[split] = at.read(len(rows), last)
+        return batch if batch.values else None
+
+    def _next(self, at: Progress, most: int, *, as_text: bool = False) -> tuple[Sequence[Row], Key]:
+        """The next rows of a range, and the key of the last. DataError if one holds what Python has no value for."""
+        with mapped(RestartFromCheckpoint, f"read {self._name}"):
+            connection, reading = self._opened()
+            try:
+                found = connection.execute(reading.next(at, most, as_text=as_text)).fetchall()
+            except psycopg.DataError as error:
+                if most > 1 and error.sqlstate is None:
+                    return self._next(at, 1)
+                raise
+        if not found:
+            raise InputLost(
+                f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key {at.until} {at.row:,} were "
+                f"read, and the others have been changed or deleted since the job's first start. What was read is in "
+                "the results. Read what does not change: rows told by where=, a closed partition, or a copy "
+                "(CREATE TABLE … AS), by a source with a new name"
+            )
+        columns = len(reading.columns)
+        rows = [dict(zip(reading.columns, row, strict=False)) for row in found]
+        return rows, tuple(map(str, found[-1][columns:]))
+
+    def _opened(self) -> tuple[Connection, Reading]:
+        if self._open is None or self._open[0].closed:
+            self._open = self._connect()
+        return self._open
+
+    def _decoded(self, split: SplitId, at: Progress, rows: Sequence[Row]) -> Batch[Any]:
+        values, refused = each(
+            self._decode, rows, refuse=lambda row, error: self._reject(self._raw(split, at.row + row, rows[row]), error)
+        )
+        bad = frozenset(refused)
+        kept = [row for row in range(len(rows)) if row not in bad] if bad else range(len(rows))
+        return Batch(values, kept, SnapshotOrigin(self._operator, self._name, _number(split), at.row, rows))
+
+    def _raw(self, split: SplitId, offset: int, row: Row) -> RawRecord:
+        return RawRecord(self._name, _number(split), offset, -1, None, said(row), ())
+
+    def positions(self) -> Positions:
+        return {split: at.position() for split, at in self._at.items()}
+
+    def assign(self, positions: Positions) -> None:
+        self._at |= {split: Progress.parse(position) for split, position in positions.items()}
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        self._paused = frozenset(splits)
+
+    def at_end(self) -> Collection[SplitId]:
+        return [split for split, at in self._at.items() if at.done]
+
+    def lag(self) -> int | None:
+        return sum(at.rows - at.row for at in self._at.values())
+
+    def reached(self, ends: Positions) -> bool:
+        return all(
+            split in self._at
+            and (self._at[split].done or not (is_end(end) or Progress.parse(end).row > self._at[split].row))
+            for split, end in ends.items()
+        )
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[0].close()
+            self._open = None
+
+
+def _number(split: SplitId) -> int:
+    return int(split.rpartition("/")[2])
+
+
+class SnapshotOrigin:
+    """Rows of one range, from ``first`` on. What a row is as bytes is made only when asked for."""
+
+    __slots__ = ("_first", "_rows", "offsets", "partitions", "source", "topic")
+
+    def __init__(self, source: str, name: str, number: int, first: int, rows: Sequence[Row]) -> None:
+        self.source, self.topic, self._first, self._rows = source, name, first, rows
+        self.partitions: Sequence[int] = [number] * len(rows)
+        self.offsets: Sequence[int] = range(first, first + len(rows))
+
+    def timestamps(self) -> Sequence[int]:
+        return [-1] * len(self._rows)
+
+    def raw(self, row: int) -> RawRecord:
+        return RawRecord(self.topic, self.partitions[row], self._first + row, -1, None, said(self._rows[row]), ())

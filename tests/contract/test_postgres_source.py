@@ -1,0 +1,289 @@
+"""PostgresSource keeps the contract of a source on a real server, and notices when its snapshot is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from kafka_eos import Pipeline
+from kafka_eos.connectors.postgres import PostgresSource
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord, Retryable
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import JobContext, Positions, Services, TaskContext
+from kafka_eos.records import RawRecord, Record
+from kafka_eos.testing import ListSource, MemorySink, SourceUnderTest, check_source
+
+CTX = JobContext("job", Term(1), {})
+Database = Callable[[], str]
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: int
+    text: str
+
+
+ORDERS = [Order(n, f"row {n} ✓") for n in range(1, 8)]
+
+
+def do(where: str, *statements: str) -> None:
+    with psycopg.connect(where, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def filled(where: str, key: str = "PRIMARY KEY") -> str:
+    rows = ", ".join(f"({order.id}, '{order.text}')" for order in ORDERS)
+    do(where, f"CREATE TABLE orders (id bigint {key}, text text)", f"INSERT INTO orders VALUES {rows}")
+    return where
+
+
+def source_of(database: str, **options: Any) -> PostgresSource[Order]:
+    return PostgresSource(database, "orders", value=Order, **options)
+
+
+def opened(source: PostgresSource[Any], positions: Positions | None = None, services: Services | None = None) -> Any:
+    found = source.discover(CTX, None) if positions is None else positions
+    return source.reader(TaskContext(CTX, 0, 1, "rows", services or Services()), found)
+
+
+def read(reader: Any, most: int = 3) -> list[Any]:
+    found: list[Any] = []
+    while (batch := reader.poll(most, 0)) is not None:
+        found += batch.values
+    return found
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_table_keeps_the_contract(splits: int, database: Database) -> None:
+    def fresh(*, grows: bool = False) -> SourceUnderTest:
+        where = filled(database())
+
+        def grow() -> list[Order]:
+            do(where, "INSERT INTO orders VALUES (0, 'before'), (99, 'behind')")
+            return [Order(0, "before"), Order(99, "behind")]
+
+        return SourceUnderTest(
+            lambda: source_of(where, splits=splits),
+            ORDERS,
+            grow=grow if grows else None,
+            lose=lambda: do(where, "DELETE FROM orders WHERE id IN (2, 6)"),
+        )
+
+    check_source(fresh)
+    check_source(lambda: fresh(grows=True), "bounded")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE orders SET text = 'other' WHERE id = 6",
+        "DELETE FROM orders WHERE id = 7",
+        "TRUNCATE orders",
+        "ALTER TABLE orders ALTER COLUMN id TYPE integer",
+    ],
+)
+def test_a_row_that_is_changed_before_it_was_read_is_lost_input_and_not_read_as_it_is_now(
+    change: str, database: Database
+) -> None:
+    source = source_of(filled(where := database()))
+    reader = opened(source)
+    assert reader.poll(3, 0).values == ORDERS[:3]
+    do(where, "UPDATE orders SET text = 'changed' WHERE id <= 3", change)
+
+    with pytest.raises(InputLost, match="has lost rows of its snapshot: of 7 rows up to key"):
+        read(opened(source, source.discover(CTX, reader.positions())))
+
+
+def test_rows_that_come_later_do_not_count_wherever_they_are(database: Database) -> None:
+    """Also those of a transaction that was open at the first start, and had written before, in a savepoint too.
+
+    What others had committed by then counts.
+    """
+    source = source_of(filled(where := database()))
+    with psycopg.connect(where) as open_:
+        open_.execute("INSERT INTO orders VALUES (50, 'open')")
+        with open_.transaction():
+            open_.execute("INSERT INTO orders VALUES (5000, 'open, in a savepoint')")
+        do(where, "INSERT INTO orders VALUES (40, 'committed')", "UPDATE orders SET text = 'new' WHERE id = 7")
+        known = source.discover(CTX, None)
+    do(where, "INSERT INTO orders VALUES (-1, 'later'), (9000, 'later')", "VACUUM FREEZE orders")
+
+    assert read(opened(source, known)) == [*ORDERS[:6], Order(7, "new"), Order(40, "committed")]
+    assert {row.id for row in read(opened(source))} == {-1, 9000, 40, 50, 5000, *range(1, 8)}, (
+        "a job that begins now has them"
+    )
+
+
+def test_with_very_many_transactions_since_the_oldest_that_is_open_the_start_waits(database: Database) -> None:
+    source = source_of(filled(where := database()))
+    with psycopg.connect(where) as open_:
+        open_.execute("INSERT INTO orders VALUES (50, 'open')")
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute("SET synchronous_commit = off")
+            for n in range(1001):
+                connection.execute("INSERT INTO orders VALUES (%s, '')", (1000 + n,))
+        with pytest.raises(Retryable, match="one began that is still open"):
+            source.discover(CTX, None)
+
+    assert len(read(opened(source), 1000)) == 7 + 1 + 1001
+
+
+def test_a_table_that_was_made_again_is_another_one(database: Database) -> None:
+    source = source_of(filled(where := database()))
+    known = source.discover(CTX, None)
+    do(where, "DROP TABLE orders")
+    filled(where)
+
+    with pytest.raises(InputLost, match="was dropped and made again"):
+        source.discover(CTX, known)
+    read(reader := opened(source))
+    do(where, "DROP TABLE orders")
+    assert source.discover(CTX, reader.positions()) == reader.positions(), "when all of it was read it may go"
+
+
+def test_keys_of_several_columns_and_a_condition(database: Database) -> None:
+    where = database()
+    do(
+        where,
+        'CREATE TABLE "Odd%Name" (day date, "who is" text COLLATE "C", n numeric, PRIMARY KEY (day, "who is"))',
+        """INSERT INTO "Odd%Name" SELECT date '2026-01-01' + i % 3, 'x''' || i, i FROM generate_series(1, 30) i""",
+    )
+    source = PostgresSource(where, "Odd%Name", where="n % 2 = 0 AND \"who is\" LIKE 'x%'", splits=4)
+    rows = read(opened(source), most=2)
+
+    assert sorted(row["n"] for row in rows) == [decimal.Decimal(n) for n in range(2, 31, 2)]
+    assert len(source.discover(CTX, None)) == 4
+
+
+@dataclasses.dataclass
+class Data:
+    id: uuid.UUID
+    at: datetime.datetime
+    price: decimal.Decimal
+    raw: bytes
+    tags: list[str]
+    inner: dict[str, int]
+    nothing: int | None
+
+
+class Model(BaseModel):
+    id: uuid.UUID
+    at: datetime.datetime
+    price: decimal.Decimal
+    raw: bytes
+    tags: list[str]
+    inner: dict[str, int]
+    nothing: int | None
+
+
+@pytest.mark.parametrize("model", [Data, Model])
+def test_values_have_the_types_of_python(model: Any, database: Database) -> None:
+    where, parts = database(), {
+        "id": uuid.UUID(int=7), "at": datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC), "nothing": None,
+        "price": decimal.Decimal("10.50"), "raw": b"\x00\xff", "tags": ["x", ""], "inner": {"a": 1},
+    }  # fmt: skip
+    do(
+        where,
+        'CREATE TABLE t (id uuid PRIMARY KEY, at timestamptz, price numeric, raw bytea, tags text[], "inner" jsonb,'
+        " nothing int)",
+        f"INSERT INTO t VALUES ('{parts['id']}', '2026-01-31 13:00+01', 10.50, '\\x00ff',"
+        " '{x,\"\"}', '{\"a\": 1}')",
+    )
+
+    assert read(opened(PostgresSource(where, "t", value=model))) == [model(**parts)]
+
+
+def test_a_row_that_fits_no_value_is_named_and_the_others_are_read(database: Database) -> None:
+    where = database()
+    do(
+        where,
+        "CREATE TABLE t (id int PRIMARY KEY, at timestamptz)",
+        "INSERT INTO t VALUES (1, now()), (2, NULL), (3, 'infinity'), (4, now())",
+    )
+
+    class Row(msgspec.Struct):
+        id: int
+        at: datetime.datetime
+
+    source = PostgresSource(where, "t", value=Row)
+    with pytest.raises(PoisonRecord, match="t/0/1"):
+        read(opened(source))
+    refused: list[tuple[int, bytes | None]] = []
+
+    def refuse(operator: str, raw: RawRecord, error: Exception) -> None:
+        refused.append((raw.offset, raw.value))
+
+    reader = opened(source, services=Services(refuse))
+    assert [row.id for _ in range(3) for row in read(reader, 10)] == [1, 4]
+    assert refused == [(1, b'{"id": 2, "at": null}'), (2, b'{"id": "3", "at": "infinity"}')]
+
+
+def test_an_empty_table_is_read_at_once(database: Database) -> None:
+    do(where := database(), "CREATE TABLE orders (id bigint PRIMARY KEY, text text)")
+    source = source_of(where, splits=2)
+    known = source.discover(CTX, None)
+    assert source.bounds(known) == known == opened(source, known).positions()
+    assert set(source.not_waited_for(known)) == known.keys()
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "why"),
+    [
+        ("CREATE TABLE orders (id bigint, text text)", {}, "has no primary key"),
+        ("CREATE TABLE orders (id bigint, text text)", {"key": "id"}, "may have two rows with the same id"),
+        ("CREATE TABLE orders (id bigint UNIQUE, text text)", {"key": "id"}, "may have two rows with the same id"),
+        ("CREATE TABLE orders (id bigint PRIMARY KEY)", {}, "has no column text: it has id"),
+        ("CREATE VIEW orders AS SELECT 1 AS id, '' AS text", {"key": "id"}, "PostgresSource reads tables, no views"),
+        ("SELECT 1", {}, "there is no table orders"),
+    ],
+)
+def test_what_cannot_be_read_exactly_is_refused_at_the_start(
+    table: str, options: dict[str, Any], why: str, database: Database
+) -> None:
+    do(where := database(), table)
+    with pytest.raises(ConfigError, match=why):
+        source_of(where, **options).discover(CTX, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: PostgresSource("host=", "a.b.c"), "names no table"),
+        (lambda: PostgresSource("nonsense", "t"), "PostgresSource cannot read its connection string"),
+        (lambda: PostgresSource("host=x", "a/b"), "no slash"),
+        (lambda: PostgresSource("host=x", "t", splits=0), "one range or more"),
+    ],
+)
+def test_what_makes_no_source_is_refused(make: Callable[[], Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
+
+
+def test_positions_of_something_else_are_refused(database: Database) -> None:
+    source = source_of(filled(where := database()))
+    with pytest.raises(CorruptCheckpoint, match="not a position in a snapshot"):
+        source.discover(CTX, {SplitId("orders/0"): {"offset": 1}})
+    known = source.discover(CTX, None)
+    with pytest.raises(ConfigError, match="give a source of another table, key or condition another name"):
+        source_of(where, where="id > 3").discover(CTX, known)
+
+
+def test_a_snapshot_can_be_a_table_of_a_join(database: Database) -> None:
+    where = filled(database())
+    source = PostgresSource.records(where, "orders", value=Order, key_of=lambda order: order.id, key_type=int)
+
+    assert read(opened(source))[0] == Record(1, ORDERS[0])
+    pipeline = Pipeline("job")
+    stream = pipeline.source(ListSource([1, 2]), name="ids")
+    table = pipeline.table(source, name="orders")
+    stream.key_by(int).join(table, lambda one, order: order.text, name="named").sink(MemorySink(), name="out")
+    assert pipeline.plan().meets == {"ids": {"orders"}}
