@@ -250,8 +250,9 @@ def _held_back(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, Timestamps) and not node.strategy.heeds_silence:
             yield (
-                f"event time of {node.source!r} waits for each of its partitions: as long as one brings nothing, "
-                "no window and no timer behind it comes to its time; watermarks=….with_idleness(seconds) goes on then"
+                f"event time of {node.source!r} waits for each of its partitions that is not over: as long as one "
+                "brings nothing, no window and no timer behind it comes to its time; "
+                "watermarks=….with_idleness(seconds) goes on then"
             )
 
 

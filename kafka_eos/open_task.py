@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.awaited_reader import AwaitedReader
 from kafka_eos.exchange import in_flight
 from kafka_eos.exchange.routing import restorer
 from kafka_eos.failpoints import hit
@@ -44,7 +45,6 @@ from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch
-from kafka_eos.table_reader import TableReader
 from kafka_eos.waiting_reader import WaitingReader
 
 _UNDER_WAY = "rows under way"
@@ -178,7 +178,7 @@ class OpenTask:
         plain = bootstrap.plain(positions)
         reader = WaitingReader(make, plain) if waits else make(plain)
         self.closing.callback(reader.close)
-        return TableReader(reader, positions) if source.name in self._share.plan.awaited else reader
+        return AwaitedReader(reader, positions) if source.name in self._share.plan.awaited else reader
 
     def under_way(
         self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True

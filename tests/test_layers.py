@@ -59,10 +59,11 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "logs errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
     # What runs a plan
-    "table_reader": "ids interfaces records protocol",
+    "awaited_reader": "ids interfaces records protocol",
     "waiting_reader": "ids interfaces records",
     "open_task": (
-        "ids interfaces records failpoints settings plan protocol state operators exchange table_reader waiting_reader"
+        "ids interfaces records failpoints settings plan protocol state operators exchange "
+        "awaited_reader waiting_reader"
     ),
     "explain": "interfaces attribution settings plan",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",

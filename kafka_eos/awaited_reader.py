@@ -1,6 +1,7 @@
-"""The reader of a table's source: it tells, with the position of a split, whether that has been read to its end.
+"""The reader of a source that others wait for: it tells, with the position of a split, whether that is read to its end.
 
-Rule: the connector's reader knows nothing of it, so every source can be a table.
+Such a source is a table, or one that another source comes after. Rule: the connector's reader knows nothing of it, so
+every source can be a table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch
 
 
-class TableReader:
+class AwaitedReader:
     """``inner`` reads; it was given plain positions. ``positions`` are those that it begins with."""
 
     def __init__(self, inner: Reader[Any], positions: Positions) -> None:

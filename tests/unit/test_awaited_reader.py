@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_eos.awaited_reader import AwaitedReader
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import LagOfEach, Positions
 from kafka_eos.protocol.bootstrap import begun, end_of, plain
-from kafka_eos.table_reader import TableReader
 from kafka_eos.testing import ListSource
 from kafka_eos.testing.sources import ListReader
 
@@ -16,12 +16,12 @@ SOURCE = ListSource(range(20), splits=2)
 START: Positions = {FIRST: {"index": 0}, SECOND: {"index": 0}}
 
 
-def reader(ends: Positions) -> TableReader:
+def reader(ends: Positions) -> AwaitedReader:
     positions = begun(START, ends, {"join"})
-    return TableReader(ListReader(SOURCE, "table", plain(positions)), positions)
+    return AwaitedReader(ListReader(SOURCE, "table", plain(positions)), positions)
 
 
-def ends_of(table: TableReader) -> list[object]:
+def ends_of(table: AwaitedReader) -> list[object]:
     positions = table.positions()
     return [end_of(positions[split]) for split in (FIRST, SECOND)]
 
@@ -45,7 +45,7 @@ def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
     first.poll(6, 0)
     positions = first.positions()
 
-    second = TableReader(ListReader(SOURCE, "table", {}), {})
+    second = AwaitedReader(ListReader(SOURCE, "table", {}), {})
     second.assign(positions)
 
     assert second.positions() == positions
@@ -62,7 +62,7 @@ class Telling(ListReader):
 
 
 def test_it_tells_the_lag_of_each_split_if_its_connector_does() -> None:
-    table = TableReader(Telling(SOURCE, "table", START), START)
+    table = AwaitedReader(Telling(SOURCE, "table", START), START)
 
     assert isinstance(table, LagOfEach) and table.lags() == {FIRST: 3, SECOND: None}
     assert reader({}).lags() == {}
