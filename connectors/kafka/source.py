@@ -225,6 +225,11 @@ class KafkaSource(Generic[T]):
         """May it read several topics? A table must not."""
         return self._topics.several
 
+    @property
+    def only_topic(self) -> str | None:
+        """The topic that it reads, if it can read no other."""
+        return self._topics.only
+
     def may_read(self, topic: str) -> bool:
         """Is the topic one of those that it reads, as far as its name tells?"""
         return self._topics.reads(topic)

@@ -48,6 +48,11 @@ class Subscription:
         return cls(names, several=True)
 
     @property
+    def only(self) -> str | None:
+        """The topic, if it is the only one that there can be."""
+        return self.names[0] if len(self.names) == 1 else None
+
+    @property
     def text(self) -> str:
         """For people."""
         return self.pattern.pattern if self.pattern is not None else ", ".join(self.names)

@@ -59,11 +59,12 @@ def places(plan: Plan, source: str | None, topic: str | None = None) -> Places:
     reads, refused = known[name]
     if not isinstance(reads, KafkaSource) or not isinstance(refused, KafkaSink):
         raise ConfigError(f"source {name!r} or its dead letters are not in Kafka: only records of topics can be shown")
-    if topic is None and reads.several:
+    if topic is not None and not reads.may_read(topic):
+        raise ConfigError(f"source {name!r} reads {reads.topic}, and not the topic {topic!r}")
+    meant = topic or reads.only_topic
+    if meant is None:
         raise ConfigError(
             f"source {name!r} reads several topics ({reads.topic}), and this command works on one at a time: say "
             "which, --topic NAME"
         )
-    if topic is not None and not reads.may_read(topic):
-        raise ConfigError(f"source {name!r} reads {reads.topic}, and not the topic {topic!r}")
-    return Places(name, topic or reads.topic, reads, refused)
+    return Places(name, meant, reads, refused)

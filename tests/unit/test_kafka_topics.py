@@ -299,3 +299,11 @@ def test_dead_letters_of_several_topics_are_not_taken_for_those_of_one() -> None
     with pytest.raises(ConfigError, match="and not the topic 'c'"):
         places(pipeline.plan(), None, "c")
     assert places(pipeline.plan(), None, "b").restored(None).topic == "b"
+
+
+def test_dead_letters_of_a_list_with_one_topic_need_no_name() -> None:
+    pipeline = Pipeline("job")
+    source = pipeline.source(KafkaSource(["a"], value=str), name="in", on_error=dead_letter("refused"))
+    source.sink(KafkaSink("out", value=str), name="out")
+
+    assert places(pipeline.plan(), None).topic == "a"
