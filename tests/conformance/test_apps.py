@@ -90,6 +90,7 @@ ELSEWHERE = frozenset(
         "backfill.py",
         "backlog.py",
         "clocked.py",
+        "day.py",
         "lake.py",
         "lookups.py",
         "registry.py",

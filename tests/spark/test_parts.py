@@ -112,7 +112,7 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     storage = LocalStorage(tmp_path / "p")
     coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Patience(Event(), print), {}, 3)
     positions = coordinator.recover().positions
-    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, lambda event, **facts: None)
+    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None)
     source.splits[SplitId("in/1")] = [3]
 
     ends = found.ends(timers=True)
@@ -142,7 +142,7 @@ def test_an_epoch_in_which_splits_wait_for_slower_ones_is_followed_at_the_interv
     positions = coordinator.recover().positions
     goal = {"in": source.ends(JobContext("p", Term(1), {}))} if bounded_run else None
     cadence = Cadence(3600.0, 0.0, 60.0)
-    found = Inputs(coordinator, positions, cadence, goal, plan.aligned, {}, lambda event, **facts: None)
+    found = Inputs(coordinator, positions, cadence, goal, plan.aligned, {}, (), lambda event, **facts: None)
 
     assert found.ends(timers=True) == positions
     found.decided(result(positions), positions)

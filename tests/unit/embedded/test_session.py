@@ -61,6 +61,7 @@ def _start(states: tuple[StateHandle, ...] = ()) -> Start:
         in_flight=(),
         ends=None,
         waiting=frozenset(),
+        silent=frozenset(),
     )
 
 
