@@ -452,4 +452,4 @@ def test_epochs_are_compared_turn_by_turn() -> None:
 def test_the_formats_of_a_registry_are_measured() -> None:
     found = schemas.measure(values=10, turns=1)
 
-    assert set(found) == {f"{kind} {what}" for kind in ("avro", "protobuf") for what in ("encode", "decode")}
+    assert set(found) == {f"{kind} {what}" for kind in ("avro", "json", "protobuf") for what in ("encode", "decode")}
