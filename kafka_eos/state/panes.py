@@ -123,10 +123,13 @@ class PaneState(CodedRows[T]):
             return
         self.loads += len(unknown)
         decode = self.descriptor.value.decode
-        found = self._rows.get(self._of_pane(pane, self._encoded_keys(unknown)))
+        rows = self._of_pane(pane, self._encoded_keys(unknown))
+        found = self._rows.get(rows)
+        # A row that has been given out is there until the next flush; a late row of its key must not bring it back.
+        gone = [row < self._gone.get(row[:_TIMED], b"") for row in rows]
         try:
-            for key, data in zip(unknown, found, strict=True):
-                if data is None:
+            for key, data, taken in zip(unknown, found, gone, strict=True):
+                if data is None or taken:
                     missing.add(key)
                 else:
                     held[key] = decode(data)
