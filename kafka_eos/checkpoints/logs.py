@@ -113,12 +113,15 @@ class LocalLog:
                 os.close(fd)
 
     def _close(self, fd: int) -> bool:
-        """Give the full file its new name. False if another process has it locked: then it grows a little more."""
+        """Give the full file its new name. False if another process has it locked: then it grows a little more.
+
+        True if it has its new name, whoever gave it: ``settle`` would not make durable what is written to it then.
+        """
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(fd, fcntl.LOCK_SH)
-            return False
+            return not _same(fd, self._growing)  # meanwhile nobody had it locked
         if not _same(fd, self._growing):
             return True
         os.fsync(fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -136,6 +137,33 @@ def test_several_processes_append(log: LocalLog) -> None:
     assert len(found) == 600
     for name in names:
         assert [line for line in found if line[0] == name] == [f"{name} {number:06d}" for number in range(200)]
+
+
+def test_a_file_that_got_its_new_name_while_another_lock_was_awaited_grows_no_more(
+    log: LocalLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody makes durable what would be written there."""
+    lines = write(log, range(17))
+    assert (log.root / paths.HISTORY).stat().st_size >= FULL and not (log.root / "history").exists()
+    with (log.root / paths.HISTORY).open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        flock = fcntl.flock
+
+        def overtaken(fd: int, how: int) -> None:
+            try:
+                flock(fd, how)
+            except BlockingIOError:  # this lock is gone now, and the other process goes on
+                monkeypatch.undo()
+                flock(other, fcntl.LOCK_UN)
+                lines.extend(write(log, range(17, 18)))
+                raise
+
+        monkeypatch.setattr(fcntl, "flock", overtaken)
+        lines += write(log, range(18, 19))
+
+    (full,) = (log.root / "history").iterdir()
+    assert full.read_text().splitlines() == lines[:17]
+    assert log.lines() == lines
 
 
 def test_a_kill_in_the_middle_loses_and_doubles_no_line(log: LocalLog) -> None:
