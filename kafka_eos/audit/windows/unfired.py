@@ -61,9 +61,11 @@ def _unfired(
     time_of, keys, times = TimeCodec().decode, list[bytes](), list[int]()
     ranges: Any = next((state.get(WATERMARKS, ()) for state in handle.states if state["name"] == EVENT_STATE), ())
     come = {group: time for first, last, time in ranges for group in range(first, last + 1)}
+    has_panes = any(described.get("kind") == "pane" for described in handle.states)
+    paned = assigner if has_panes and not isinstance(assigner, Session) else None
     for described, rows in states(handle, storage):
-        paned = None if described.get("kind") != "pane" or isinstance(assigner, Session) else assigner
-        if described["name"] != EVENT_STATE and paned is None:
+        # Beside panes timers tell nothing: an earlier version has set them, and they come whatever became of the pane.
+        if described["name"] != EVENT_STATE if paned is None else described.get("kind") != "pane":
             continue
         span = span_of(described)
         for row, _ in rows:
