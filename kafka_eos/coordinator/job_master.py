@@ -103,7 +103,7 @@ class JobMaster:
         self._moved = False
         """The newest epoch has read records, or put some out."""
         self._began = time.monotonic()
-        """When the newest attempt did."""
+        """When the newest attempt did, or had restored its state."""
         self._refusals = Refusals(settings.max_dead_letters, settings.dead_letter_window, self.observe)
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
@@ -173,6 +173,8 @@ class JobMaster:
 
     def observe(self, event: str, **facts: object) -> None:
         """Tell all observers."""
+        if event == "running":
+            self._began = time.monotonic()
         if event == "decided":
             self._unanswered = bool(facts.get("unanswered"))
             self._moved = bool(facts.get("read") or facts.get("records_by_sink"))

@@ -1,0 +1,38 @@
+"""How many failures of the environment in a row end a job: epochs that tell nothing do not begin the count again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.job_master import JobMaster
+from kafka_eos.errors import EnvironmentFailed, Fatal
+from kafka_eos.settings import Settings
+from kafka_eos.testing import ListSource, MemorySink
+
+
+def test_the_time_of_a_restore_does_not_tell_that_the_environment_works_again(tmp_path: Path) -> None:
+    pipeline = Pipeline("orders")
+    pipeline.source(ListSource([1]), name="numbers").sink(MemorySink(), name="out")
+    given = {"max_environment_failures": 2, "restart_backoff_initial": 0.01, "restart_backoff_max": 0.1}
+    settings = Settings.resolve(code={"checkpoint_dir": tmp_path, **given})
+    attempts: list[int] = []
+
+    def attempt(coordinator: Coordinator) -> None:
+        attempts.append(len(attempts))
+        if len(attempts) > 4:
+            return
+        time.sleep(0.2)  # it restores its state
+        master.observe("running")
+        master.observe("decided", read={}, records_by_sink={})
+        master.observe("committed")
+        raise EnvironmentFailed("the service hangs")
+
+    master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
+
+    with pytest.raises(Fatal, match="3 times in a row without a committed checkpoint that did something"):
+        master.run()
