@@ -75,6 +75,17 @@ def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
     return DEFINITION in stored and stored[DEFINITION] != declared.get(DEFINITION)
 
 
+def form_changed(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> list[str]:
+    """What has changed of the parts that decide what a row key is."""
+    return [part for part in ("key", "kind", "namespace", "entry") if stored.get(part) != declared.get(part)]
+
+
+def turns_into_panes(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
+    """Are the rows those of windows of an earlier version, which are only put into another order?"""
+    kinds = stored.get("kind"), declared.get("kind")
+    return form_changed(stored, declared) == ["kind"] and kinds == ("map", "pane")
+
+
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
     """A description of a handle without what changes from epoch to epoch, and the marks."""
     plain = dict(stored)
@@ -116,10 +127,8 @@ class Evolution:
     def apply(self, rows: Rows, converted: Callable[[int], None]) -> None:
         """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
         ensure_same_definition(self._where, self._stored, self._declared)
-        parts = ("key", "kind", "namespace", "entry")
-        changed = [part for part in parts if self._stored.get(part) != self._declared.get(part)]
-        turned = changed == ["kind"] and (self._stored.get("kind"), self._descriptor.kind) == ("map", "pane")
-        if changed and not turned:
+        turned = turns_into_panes(self._stored, self._declared)
+        if form_changed(self._stored, self._declared) and not turned:
             raise self._refusal()
         same_value = self._stored["value"] == self._declared["value"]
         if same_value and self._before == self._today and not turned:

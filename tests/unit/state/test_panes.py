@@ -16,6 +16,8 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle
 from kafka_eos.schemas import MsgpackCodec
+from kafka_eos.state.evolution import describe
+from kafka_eos.state.fitting import fitting
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.timers import TimeCodec
 
@@ -166,6 +168,11 @@ def test_a_late_row_does_not_bring_back_what_has_been_taken_and_is_not_deleted_y
 
     assert not late and restored.panes.get((KEYS[3], 7)) is None and restored.take(7) == {}
     assert Part(world.open([snapshot(world, restored.backend)])).panes.first() is None
+
+
+def test_what_is_read_anyway_is_not_called_wrong_before_a_job_starts() -> None:
+    assert not fitting("an earlier version", PANES, describe(MAP)).wrong
+    assert fitting("a later version", MAP, describe(PANES)).wrong == ["kind cannot change"]
 
 
 def test_a_key_of_another_subtask_is_a_bug(world: World) -> None:
