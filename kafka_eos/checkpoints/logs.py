@@ -6,6 +6,7 @@
 
 Rule: a line is never in less than one place. A full file gets its new name as a whole. It is compressed only when no
 process appends to it, and removed only when what it was compressed to is durable; while both are there, one counts.
+What is beside them and has another name (of a desktop, of NFS) is passed over: nothing that the job does depends on it.
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ class LocalLog:
 
     def _segments(self) -> list[Segment]:
         try:
-            names = [name for name in os.listdir(self._directory) if not name.startswith(files.TEMPORARY)]
+            names = [f"{paths.LOGS[self.name]}/{name}" for name in os.listdir(self._directory)]
         except FileNotFoundError:
             return []
-        return paths.segments(f"{paths.LOGS[self.name]}/{name}" for name in names)
+        return paths.segments(name for name in names if paths.is_segment(name))
 
     @contextmanager
     def _appending(self) -> Iterator[int]:

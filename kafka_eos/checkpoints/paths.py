@@ -249,6 +249,11 @@ def parse_segment_name(name: str) -> Segment:
     return Segment(match[1], int(match[2]), int(match[3]), match[4] is not None, file)
 
 
+def is_segment(name: str) -> bool:
+    directory, _, file = name.rpartition("/")
+    return directory in LOGS.values() and _SEGMENT.fullmatch(file) is not None
+
+
 def savepoints_of(job_directory: Path) -> Path:
     """Where a job's savepoints are put if no place is given. No job has this name: it has a dot."""
     return job_directory.parent / f"{job_directory.name}.savepoints"

@@ -186,6 +186,17 @@ def test_a_kill_in_the_middle_loses_and_doubles_no_line(log: LocalLog) -> None:
     assert [int(line.split()[1]) for line in log.lines()] == [*range(first)]
 
 
+def test_what_others_leave_beside_the_full_files_ends_no_job(log: LocalLog) -> None:
+    (log.root / "history").mkdir()
+    for name in (".DS_Store", ".nfs000000000001", "0000000000001-copy.jsonl"):
+        (log.root / "history" / name).write_text("not of a log\n")
+
+    lines = write(log, range(60))
+    log.compress()
+
+    assert log.lines() == lines and log.tail(10_000) == lines
+
+
 def test_the_storage_of_a_job_keeps_its_logs_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path / "job")
     lines = [f'{{"n": {number}}}' + " " * (1 << 20) for number in range(20)]
