@@ -1,7 +1,8 @@
 """Reads ranges of a snapshot one after the other, some rows at a time, in the order of their keys.
 
 Rule: a position moves when its rows have been returned; a range that ends with fewer rows than it had at first is
-InputLost, because some were changed or deleted before they were read.
+InputLost, because some were changed or deleted before they were read. So is one with more: which of them are the
+snapshot's, nobody can tell.
 """
 
 from __future__ import annotations
@@ -63,10 +64,12 @@ class SnapshotReader:
 
     def _next(self, at: Progress, most: int, *, as_text: bool = False) -> tuple[Sequence[Row], Key]:
         """The next rows of a range, and the key of the last. DataError if one holds what Python has no value for."""
+        left = at.rows - at.row
+        asked = left + 1 if most >= left else most  # one more than the last, to see that there is none
         with mapped(RestartFromCheckpoint, f"read {self._name}"):
             connection, reading = self._opened()
             try:
-                found = connection.execute(reading.next(at, most, as_text=as_text)).fetchall()
+                found = connection.execute(reading.next(at, asked, as_text=as_text)).fetchall()
             except psycopg.DataError as error:
                 if most > 1 and error.sqlstate is None:
                     return self._next(at, 1)
@@ -77,6 +80,13 @@ class SnapshotReader:
                 f"read, and the others have been changed or deleted since the job's first start. What was read is in "
                 "the results. Read what does not change: rows told by where=, a closed partition, or a copy "
                 "(CREATE TABLE … AS), by a source with a new name"
+            )
+        if len(found) > left:
+            raise InputLost(
+                f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. They "
+                "have come with a partition that was attached, or where= says something else of them since. What was "
+                "read is in the results, and some of it may not be the snapshot's. Read what does not change, by a "
+                "source with a new name"
             )
         columns = len(reading.columns)
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]

@@ -104,6 +104,54 @@ def test_a_row_that_is_changed_before_it_was_read_is_lost_input_and_not_read_as_
         read(opened(source, source.discover(CTX, reader.positions())))
 
 
+@pytest.mark.parametrize("most", [1, 3, 5, 100])
+def test_old_rows_of_a_partition_that_was_attached_do_not_push_others_out_of_the_range(
+    most: int, database: Database
+) -> None:
+    """Whoever wrote them did so before the first start, so nothing in them says that they came later."""
+    do(
+        where := database(),
+        "CREATE TABLE orders (id bigint PRIMARY KEY, text text) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF orders FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF orders FOR VALUES FROM (20) TO (30)",
+        "CREATE TABLE middle (id bigint PRIMARY KEY, text text)",
+        "INSERT INTO middle VALUES (10, 'attached'), (11, 'attached')",
+        "INSERT INTO orders VALUES (1, ''), (2, ''), (20, ''), (21, ''), (22, ''), (23, '')",
+    )
+    source = source_of(where)
+    reader = opened(source)
+    assert [row.id for row in reader.poll(1, 0).values] == [1]
+    do(where, "ALTER TABLE orders ATTACH PARTITION middle FOR VALUES FROM (10) TO (20)")
+
+    with pytest.raises(InputLost, match="has rows that its snapshot did not have: more than 6 up to key"):
+        read(opened(source, source.discover(CTX, reader.positions())), most)
+
+
+def test_a_condition_that_is_true_of_more_rows_later_does_not_push_others_out(database: Database) -> None:
+    do(where := filled(database()), "CREATE TABLE days (n bigint)", "INSERT INTO days VALUES (3)")
+    source = source_of(where, where="id > 7 - (SELECT max(n) FROM days)")
+    reader = opened(source)
+    do(where, "INSERT INTO days VALUES (5)")
+
+    with pytest.raises(InputLost, match="or where= says something else of them since"):
+        read(reader)
+
+
+def test_numbers_are_read_as_they_are_however_the_database_is_set_up(database: Database) -> None:
+    """Two keys that are told alike would be one, and the same rows be read again."""
+    do(
+        where := database(),
+        "CREATE TABLE orders (id double precision PRIMARY KEY, text text)",
+        "INSERT INTO orders SELECT 0.1::float8 + 0.2::float8 * n, n::text FROM generate_series(1, 7) AS n",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET extra_float_digits = 0', current_database()); END $$",
+    )
+
+    rows = read(opened(PostgresSource(where, "orders")), 2)
+
+    assert {row["text"]: row["id"] for row in rows} == {str(n): 0.1 + 0.2 * n for n in range(1, 8)}
+    assert len(rows) == 7
+
+
 def test_rows_that_come_later_do_not_count_wherever_they_are(database: Database) -> None:
     """Also those of a transaction that was open at the first start, and had written before, in a savepoint too.
 
