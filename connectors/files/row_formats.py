@@ -22,6 +22,8 @@ from kafka_eos.extras import expect_extra
 from kafka_eos.schemas import codec_for
 
 _BATCH: Final = 4096
+_END: Final = "kafka_eos_end"
+"""What pyarrow finds behind the last row of CSV, unless a cell is not closed, which would take all rows up to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ def _csv(path: Path, first: int) -> Iterator[Any]:
     import pyarrow.csv
 
     opened: Any = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", newline="") as text:
-        names = next(csv.reader(text, strict=True), [])
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
+        names = next(filter(None, csv.reader(text, strict=True)), [])
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have one name: {', '.join(names)}")
     if not names:
@@ -85,11 +87,39 @@ def _csv(path: Path, first: int) -> Iterator[Any]:
         quoted_strings_can_be_null=False,
     )
     whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with (
-        opened(path, "rb") as file,
-        pyarrow.csv.open_csv(file, parse_options=whole_cells, convert_options=as_texts) as batches,
-    ):
-        yield from islice((row for batch in batches for row in batch.to_pylist()), first, None)
+    with opened(path, "rb") as file:
+        ended = _WithEnd(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
+        with pyarrow.csv.open_csv(ended, parse_options=whole_cells, convert_options=as_texts) as batches:
+            rows = (row for batch in batches for row in batch.to_pylist())
+            yield from islice(_before_end(rows, names[0]), first, None)
+
+
+def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
+    """ValueError if the last row is not the one that was put there: it is in a cell of the row before."""
+    last = next(rows)
+    for row in rows:
+        yield last
+        last = row
+    if last[column] != _END:
+        raise ValueError("a cell begins with a quote, and has none at its end")
+
+
+class _WithEnd:
+    """A file with something behind it, as pyarrow reads it."""
+
+    def __init__(self, file: Any, end: bytes) -> None:
+        self._file, self._end = file, end
+
+    def read(self, size: int, /) -> bytes:
+        data = bytes(self._file.read(size))
+        room = size - len(data)
+        end, self._end = self._end[:room], self._end[room:]
+        return data + end
+
+    def close(self) -> None:
+        """The file is closed by who opened it."""
+
+    closed = False
 
 
 def _avro(path: Path, first: int) -> Iterator[Any]:

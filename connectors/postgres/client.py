@@ -86,7 +86,8 @@ class Database:
         with connection.cursor() as cursor:
             # What is written, and read, must not depend on how a role or a database is set up.
             cursor.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false),"
-                           " set_config('extra_float_digits', '3', false), set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
+                           " set_config('extra_float_digits', '3', false),"
+                           " set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
                            " 'off', 'on'), false)")  # fmt: skip
             cursor.execute(
                 "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = ANY (%s)", ([*_NO_TIMEOUTS],)

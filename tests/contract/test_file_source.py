@@ -283,6 +283,37 @@ def test_cells_of_csv_are_what_their_fields_say_and_a_nothing_is_no_empty_text(t
     assert [row["text"] for row in plain] == ['a,\n"b"', None, ""]
 
 
+@pytest.mark.parametrize("before", ["\n", "\r\n\n", "\xef\xbb\xbf", "\xef\xbb\xbf\r\n"])
+@pytest.mark.parametrize("end", ["\n", "", "\n\n"])
+def test_csv_with_something_before_its_names_has_all_its_rows_as_texts(before: str, end: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(f'{before}id,b\n007,"x\ny"\n8,{end}'.encode("latin-1"))
+    assert read(opened(FileSource(tmp_path, format="csv"))) == [{"id": "007", "b": "x\ny"}, {"id": "8", "b": None}]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_csv_with_names_alone_has_no_rows(end: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,b{end}")
+    assert read(opened(FileSource(tmp_path, format="csv"))) == []
+
+
+@pytest.mark.parametrize("behind", [*range(-30, 3)])
+def test_csv_that_ends_near_the_end_of_what_is_read_at_once_has_all_its_rows(behind: int, tmp_path: Path) -> None:
+    head, last = "id,b\n1,", "2,cell"
+    filler = "x" * ((1 << 20) + behind - len(head) - len(last) - 1)
+    (tmp_path / "a.csv").write_text(f"{head}{filler}\n{last}")
+    assert [row["id"] for row in read(opened(FileSource(tmp_path, format="csv")))] == ["1", "2"]
+
+
+@pytest.mark.parametrize("text", ['a,b\n1,x\n2,"y\n3,z\n', 'a,b\n1,x\n"2,y\n3,z\n', 'a\n1\n"2\n3\n4'])
+def test_csv_with_a_quote_that_is_not_closed_stops_the_job_and_takes_no_rows_into_its_cell(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    reader = opened(FileSource(tmp_path, format="csv"))
+    with pytest.raises(Fatal, match="cannot be read behind row"):
+        read(reader)
+
+
 @pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a\n\xff\n"])
 def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
