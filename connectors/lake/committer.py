@@ -112,14 +112,15 @@ class LakeCommitter:
         files: Sequence[DataFile],
         keyed: Sequence[Promise],
     ) -> None:
-        """If it is known that nothing was committed, what was written for it goes."""
+        """If it is known that nothing was committed, and never will be, what was written for it goes."""
         part = names.made_by_commit(life.job, life.identity, epoch)
         try:
             made = replacement(self._table, seen, keyed, part)
             hit("lake.replaced")
             self._table.change(seen, life, fence, epoch, [*files, *made.added], made.removed)
         except Overtaken:
-            self._end(lambda of: of.operator == part(0).operator)
+            if self._table.look(life).version != seen.version:  # else it may be on its way, and land yet
+                self._end(lambda of: of.operator == part(0).operator)
             raise
         hit("lake.commit.after")
         self._forget(made.parts)

@@ -84,8 +84,8 @@ class SnapshotReader:
         if len(found) > left:
             raise InputLost(
                 f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. "
-                "They have come with a partition that was attached, or where= says something else of them since. What was "
-                "read is in the results, and some of it may not be the snapshot's. Read what does not change, by a "
+                "They have come with a partition that was attached, or where= says something else of them since. What "
+                "was read is in the results, and some of it may not be the snapshot's. Read what does not change, by a "
                 "source with a new name"
             )
         columns = len(reading.columns)

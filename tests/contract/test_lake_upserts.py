@@ -16,6 +16,7 @@ from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake import committer as committing
 from kafka_eos.connectors.lake.names import CONTROL, Promise
+from kafka_eos.connectors.lake.tables import Overtaken
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing, TaskContext
@@ -162,6 +163,43 @@ def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(la
     assert again.abort_orphans(life.context(2)) == []
 
     assert lake.versions() == versions + 1  # the fence
+    assert rows(lake) == [(1, "a"), (2, "c")]
+    assert left(lake) == set()
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: int, lake: Lake, life: Life) -> None:
+    """A bucket says so (409) of a request that is sent again while the first one is still under way."""
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
+    committables = staged(life, 1, 2, [(2, "c")])
+    table: Any = committer._table
+    look, change, late = table.look, table.change, list[Callable[[], None]]()
+
+    def refused(*given: Any) -> None:
+        def lands() -> None:
+            table._newest = newest
+            change(*given)
+
+        newest, left_before = table._newest, [look] * looks
+        late.append(lands)
+
+        def looked(of: Any) -> Any:
+            if left_before:
+                left_before.pop()
+            elif late:
+                late.pop()()
+            return look(of)
+
+        table.look, table.change = looked, change
+        raise Overtaken
+
+    table.change = refused
+    assert commit(committer, at(2, 1), committables) <= {Outcome.ALREADY, Outcome.COMMITTED}
+    while late:
+        with pytest.raises((Overtaken, Retryable)):  # another attempt was committed: its files have gone with that
+            late.pop()()
+
     assert rows(lake) == [(1, "a"), (2, "c")]
     assert left(lake) == set()
 
