@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
@@ -145,6 +146,29 @@ def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(la
     table = lake.table()
     found = table.to_pyarrow_table() if isinstance(table, DeltaTable) else table.scan().to_arrow()
     assert sorted(tuple(row.values()) for row in pa.table(found).to_pylist()) == [(1, "new", None), (2, "c", "z")]
+
+
+def test_times_that_spark_has_written_in_its_old_way_are_kept(tmp_path: Path) -> None:
+    """With 96 bits, of which pyarrow makes nanoseconds since 1970 in 64: those end in 2262."""
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("until", pa.timestamp("us", "UTC"))])
+    for_ever = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
+    theirs = pa.table({"id": [1, 2], "text": ["a", "b"], "until": [for_ever, for_ever]}, schema)
+    write_deltalake(tmp_path, theirs)
+    (file,) = tmp_path.glob("*.parquet")
+    pq.write_table(theirs, file, use_deprecated_int96_timestamps=True)
+    lake = Appended(tmp_path)
+    patched = DeltaSink[Any](tmp_path, key="id")
+    lake.sink = lambda: patched  # type: ignore[method-assign]
+    life = Life(lake)
+    committer = life.recovered(1)
+
+    values = [{"id": 2, "text": "c", "until": None}]
+    writer = life.writer(1, 1, 0)
+    writer.write(Batch(values, range(1), ListOrigin("in", "list", 0, 0, values)))
+    commit(committer, at(1, 1), writer.seal(at(1, 1))())
+
+    found = pa.table(DeltaTable(tmp_path).to_pyarrow_table()).to_pylist()
+    assert {row["id"]: row["until"] for row in found} == {1: for_ever, 2: None}
 
 
 def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(lake: Lake, life: Life) -> None:
