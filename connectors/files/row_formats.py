@@ -130,7 +130,8 @@ def _avro(path: Path, first: int) -> Iterator[Any]:
 def _parquet(path: Path, first: int) -> Iterator[Any]:
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(path) as file:
+    # Times of 96 bits, as Spark writes them, may lie behind 2262, where nanoseconds end.
+    with pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
             if first >= rows:

@@ -260,6 +260,17 @@ def test_what_a_sink_writes_a_source_reads(model: Any, form: str, tmp_path: Path
     assert value == model(**PARTS)
 
 
+def test_times_that_spark_has_written_in_its_old_way_are_what_they_were(tmp_path: Path) -> None:
+    """With 96 bits, of which pyarrow makes nanoseconds since 1970 in 64: those end in 2262, and begin again in 1677."""
+    times = [datetime.datetime(9999, 12, 31), datetime.datetime(2026, 1, 31, 12, 0, 0, 1)]
+    pyarrow.parquet.write_table(pa.table({"at": times}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+
+    found = read(opened(FileSource(tmp_path, format="parquet")))
+
+    assert found == [{"at": time} for time in times]
+    assert {type(row["at"]) for row in found} == {datetime.datetime}
+
+
 class Cells(msgspec.Struct):
     n: int
     price: decimal.Decimal | None
