@@ -173,7 +173,9 @@ class DeltaLog:
 
     def _added(self, since: float) -> frozenset[str]:
         """What entries of the log have added, also if a later one has removed it: older versions refer to it."""
-        actions = (json.loads(line) for entry in self._place.entries(since) for line in entry.splitlines())
+        # Texts in it may have what Python takes for the end of a line too.
+        lines = (line for entry in self._place.entries(since) for line in entry.split("\n"))
+        actions = (json.loads(line) for line in lines if line.strip())
         return frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action)
 
     # ------------------------------------------------------------ for the sink

@@ -148,6 +148,17 @@ def test_what_others_have_written_is_replaced_by_its_key_and_kept_without_one(la
     assert sorted(tuple(row.values()) for row in pa.table(found).to_pylist()) == [(1, "new", None), (2, "c", "z")]
 
 
+def test_texts_with_ends_of_lines_of_unicode_in_the_log_keep_nobody_from_cleaning_up(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"id": [1], "text": ["a\u2028b\x85c"]}))
+    life = Life(Appended(tmp_path))
+    life.recovered(1)
+    staged(life, 1, 1, [(2, "never decided")])
+
+    life.recovered(2)
+
+    assert left(life.lake) == set()
+
+
 def test_times_that_spark_has_written_in_its_old_way_are_kept(tmp_path: Path) -> None:
     """With 96 bits, of which pyarrow makes nanoseconds since 1970 in 64: those end in 2262."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("until", pa.timestamp("us", "UTC"))])
