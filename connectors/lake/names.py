@@ -1,6 +1,6 @@
 """Names of a lake sink's files, and what a committable says about one. No other module forms such a name.
 
-    part-<epoch>-<term>-<subtask>-<life>.<operator>[~<number>].parquet         a data file, below the table's own place
+    part-<epoch>-<term>-<subtask>-<life>.<operator>[.<number>].parquet         a data file, below the table's own place
     _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its note, empty: no commit names it yet
     _kafka_eos/.life.<life>                                                    mark of a life: it writes here
 
@@ -40,8 +40,8 @@ CONTROL: Final = "_kafka_eos"
 
 
 def data(part: Part) -> str:
-    """The name of a data file."""
-    return name_of(part, "parquet")
+    """The name of a data file. OPTIMIZE of deltalake does not find one with a ~, which its store spells as %7E."""
+    return name_of(part, "parquet").replace("~", ".")
 
 
 def note(part: Part) -> str:

@@ -73,6 +73,21 @@ def test_each_partition_has_files_of_its_own_and_readers_find_its_values(tmp_pat
     assert len([*sink.audit_table_rows()]) == len(SALES)
 
 
+def test_optimize_finds_each_file(tmp_path: Path) -> None:
+    """It looks for them by names that it has spelled as addresses."""
+    DeltaTable.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("day", pa.date32())]), partition_by="day")
+    sink = DeltaSink[Any](tmp_path / "t")
+    rows = [{"id": n, "day": FIRST + datetime.timedelta(n % 3)} for n in range(6)]
+    for epoch in (1, 2):
+        writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(epoch)))
+        writer.write(Batch(rows, range(len(rows)), ListOrigin("in", "list", 0, 0, rows)))
+        commit(sink.committer(JOB), at(epoch, 1), writer.seal(at(epoch, 1))())  # type: ignore[arg-type]
+
+    assert DeltaTable(tmp_path / "t").optimize.compact()["numFilesRemoved"] == 6
+
+    assert len(DeltaTable(tmp_path / "t").to_pyarrow_table()) == 12
+
+
 def test_rows_of_a_table_that_others_have_made_go_into_its_partitions(tmp_path: Path) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32(), nullable=False)])
     DeltaTable.create(tmp_path / "t", columns, partition_by="day")
