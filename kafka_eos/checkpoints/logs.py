@@ -164,18 +164,22 @@ class LocalLog:
     def _files(self) -> Iterator[list[Segment | int]]:
         """All files, the oldest first; the one that grows is open.
 
-        It is opened before the others are listed: if it is full meanwhile, it is met under its new name.
+        It is opened before the others are listed: if it is full meanwhile, it is met under its new name; and if it is
+        even compressed by then, all are looked for anew.
         """
-        with ExitStack() as opened:
-            try:
-                growing = opened.enter_context(files.opened(self._growing))
-            except FileNotFoundError:
-                yield [*self._segments()]
-                return
-            found: list[Segment | int] = []
-            for segment in self._segments():
-                found.append(growing if _same(growing, self._directory / segment.file) else segment)
-            yield found if growing in found else [*found, growing]
+        while True:
+            with ExitStack() as opened:
+                try:
+                    growing = opened.enter_context(files.opened(self._growing))
+                except FileNotFoundError:
+                    yield [*self._segments()]
+                    return
+                found: list[Segment | int] = []
+                for segment in self._segments():
+                    found.append(growing if _same(growing, self._directory / segment.file) else segment)
+                if growing in found or _same(growing, self._growing):
+                    yield found if growing in found else [*found, growing]
+                    return
 
     def _read(self, of: Segment | int, most: int | None = None) -> bytes:
         """What a file holds; if ``most`` is given, the end of it, of so many bytes."""

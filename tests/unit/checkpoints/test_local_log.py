@@ -115,6 +115,23 @@ def test_it_is_read_whole_while_it_grows_and_is_compressed(log: LocalLog) -> Non
     assert len(log.lines()) == 400
 
 
+def test_a_reader_that_sleeps_while_what_it_has_opened_is_compressed_reads_no_line_twice(
+    log: LocalLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = write(log, range(10))
+    listed = LocalLog._segments
+
+    def late(self: LocalLog) -> list[paths.Segment]:
+        monkeypatch.undo()
+        lines.extend(write(log, range(10, 55)))
+        log.compress()
+        return listed(self)
+
+    monkeypatch.setattr(LocalLog, "_segments", late)
+
+    assert log.lines() == lines
+
+
 def test_only_the_newest_are_kept_where_that_is_enough(tmp_path: Path) -> None:
     log = LocalLog(tmp_path, paths.TOLD, FULL, keep=1)
     lines = [f"line {number:06d}" for number in range(100)]
