@@ -5,6 +5,7 @@ How fast anything is, is no claim of a test.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import time
@@ -32,6 +33,7 @@ from benchmarks import (
     skew,
     spark,
     state_sizes,
+    timers,
 )
 from benchmarks.apps.generated import Counter, CountingSink, GeneratedSource, latencies
 from benchmarks.command import Benchmark, write_page
@@ -447,6 +449,13 @@ def test_epochs_are_compared_turn_by_turn() -> None:
         "| on this machine | 16 | 60 | 100 | 30 | 40 |",
         "| on this machine | 1 / 16, pair by pair | 4.0 | – | 3.0 | – |",
     ]
+
+
+def test_each_pending_timer_fires(tmp_path: Path) -> None:
+    rows = timers.measure_all(argparse.Namespace(turns=1, timers=2_000), tmp_path)
+
+    assert [row["timers"] for row in rows] == [2_000]
+    assert timers.tables(rows).splitlines()[-1].startswith("| 2,000 | ")
 
 
 def test_the_formats_of_a_registry_are_measured() -> None:
