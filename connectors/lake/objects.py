@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors.files.s3.client import Bucket
 from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.connectors.lake.stores import read
+from kafka_eos.connectors.lake.stores import Unfinished, read
 
 
 class BucketStore:
@@ -63,18 +62,12 @@ class BucketStore:
             yield path
 
 
-class _Object:
+class _Object(Unfinished):
     """A new object, on this machine until it is finished."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
-        self._bucket, self._name, self.size = bucket, name, 0
-        self._file: IO[bytes] | None = TemporaryFile(prefix="kafka-eos-object-")  # noqa: SIM115 - until it is finished
-
-    def write(self, data: bytes, /) -> int:
-        if self._file is not None:  # a library may write an end to what was let go
-            self._file.write(data)
-            self.size += len(data)
-        return len(data)
+        super().__init__(TemporaryFile(prefix="kafka-eos-object-"))  # noqa: SIM115 - until it is finished
+        self._bucket, self._name = bucket, name
 
     def finish(self) -> None:
         assert self._file is not None
@@ -82,8 +75,3 @@ class _Object:
             file.seek(0)
             self._bucket.put(self._name, file)
         self._file = None
-
-    def let_go(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()

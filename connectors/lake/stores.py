@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -105,18 +105,31 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(columns=[name for name in columns if name in has])
 
 
-class _LocalFile:
-    """A new file, counted on its way to the disk."""
+class Unfinished:
+    """A file of this machine that is written and counted, until it is finished or let go."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self.size = path, 0
-        self._file: BinaryIO | None = open(path, "xb")  # noqa: SIM115 - lives until the file is finished
+    def __init__(self, file: IO[bytes]) -> None:
+        self.size = 0
+        self._file: IO[bytes] | None = file
 
     def write(self, data: bytes, /) -> int:
         if self._file is not None:  # a library may write an end to what was let go
             self._file.write(data)
             self.size += len(data)
         return len(data)
+
+    def let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class _LocalFile(Unfinished):
+    """A new file of the table."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(open(path, "xb"))  # noqa: SIM115 - lives until the file is finished
+        self._path = path
 
     def finish(self) -> None:
         assert self._file is not None
@@ -125,8 +138,3 @@ class _LocalFile:
             os.fsync(file.fileno())
         self._file = None
         disk.sync_directory(self._path.parent)
-
-    def let_go(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
