@@ -99,14 +99,7 @@ class AloneWindows(WindowOperator):
 
     def _changed(self, key: Any, pane: int, acc: Any, item: Any) -> tuple[Any, list[Result]]:
         """What a pane holds with one row more, ABSENT if it has let go of it; and the results that the row makes."""
-        if acc is ABSENT:
-            changed = self._contents.first(item)
-        elif self._is_full(acc, more=1):
-            changed = self._joined(acc, item)
-        else:
-            changed = self._contents.add(acc, item)
-        if changed is None:
-            raise nothing()
+        changed = self._grown(acc, item, anew=acc is not ABSENT and self._is_full(acc, more=1))
         if not self._is_full(changed):
             return changed, []
         end = self._end(pane)

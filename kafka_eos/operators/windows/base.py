@@ -143,6 +143,19 @@ class WindowOperator:
         contents = self._contents
         return contents.add(acc, item) if contents.merge is None else contents.merge(acc, contents.first(item))
 
+    def _grown(self, acc: Any, item: Any, *, anew: bool) -> Any:
+        """What a pane holds, ABSENT for nothing, with one row more; ``anew``: it may still be refused, see ``_joined``.
+
+        Raises what the user's function raises, and ValueError if it makes None.
+        """
+        if acc is ABSENT:
+            changed = self._contents.first(item)
+        else:
+            changed = self._joined(acc, item) if anew else self._contents.add(acc, item)
+        if changed is None:
+            raise nothing()
+        return changed
+
     def _too_late(self, time: int, value: Any, end: int) -> list[Result]:
         """What becomes of a row when its last window, which ends at ``end``, takes no rows any more."""
         self._ctx.late(1)

@@ -87,14 +87,7 @@ class PanedWindows(WindowOperator):
         key, pane = place
         ends = self._assigner.ends(pane)
         over = [] if ends[0] - 1 > self._timers.now(key) else self._over(place)
-        if acc is ABSENT:
-            changed = self._contents.first(item)
-        elif over or self._is_full(acc, more=1):
-            changed = self._joined(acc, item)
-        else:
-            changed = self._contents.add(acc, item)
-        if changed is None:
-            raise nothing()
+        changed = self._grown(acc, item, anew=bool(over) or (acc is not ABSENT and self._is_full(acc, more=1)))
         if over or not self._is_full(changed):
             return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
         results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]
