@@ -34,11 +34,11 @@ def usage(root: int) -> Usage:
 def _all() -> dict[int, tuple[int, int, int]]:
     """Parent, ticks and pages of each process, by its id."""
     found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            text = path.read_text()
+            text = Path("/proc", pid, "stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
         fields = text.rpartition(")")[2].split()
-        found[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))
+        found[int(pid)] = (int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))
     return found

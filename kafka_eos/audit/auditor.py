@@ -27,6 +27,7 @@ from kafka_eos.audit.commits import (
     undecided,
     wrong_counts,
 )
+from kafka_eos.audit.cut import Cut, cut
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ground import Ground
 from kafka_eos.audit.impossible import Impossible, by_expiry, impossible
@@ -36,7 +37,7 @@ from kafka_eos.audit.notes import notes, uncompared
 from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Cut, Subject, cut, subject
+from kafka_eos.audit.subject import Subject, subject
 from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
 from kafka_eos.audit.windows.judged import Judged, judged
 from kafka_eos.checkpoints import manifest as records

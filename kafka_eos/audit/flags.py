@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.sums import same_value
 from kafka_eos.audit.verdict import Check
 from kafka_eos.ids import EpochId

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.tasks import cut_of
 from kafka_eos.interfaces import AuditableSink, Codec
 from kafka_eos.schemas import BytesCodec, JsonCodec, StrCodec

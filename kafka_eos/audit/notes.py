@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Cut, DatabaseTable, Directory, Place, Subject, Topic
+from kafka_eos.audit.subject import DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.verdict import Uncompared
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import reads, tasks
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.intervals import Spans
 from kafka_eos.audit.legible import Legible
-from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.sums import floats, value_hash
 from kafka_eos.operators.chain import refuser
 from kafka_eos.plan import KeyBy

@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from kafka_eos import plan as plans
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.flags import AT
-from kafka_eos.audit.subject import Cut, DatabaseTable
+from kafka_eos.audit.subject import DatabaseTable
 from kafka_eos.audit.tasks import cut_of
 from kafka_eos.audit.verdict import Check
 from kafka_eos.interfaces import AuditableTable

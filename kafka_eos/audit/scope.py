@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from kafka_eos.audit.beginning import Beginning
 from kafka_eos.audit.beside import Files
 from kafka_eos.audit.broadcasts.judged import Ruled
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.intervals import Spans, spans
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.subject import Subject
 from kafka_eos.audit.windows.judged import Judged
 
 

@@ -22,8 +22,9 @@ import pyarrow as pa
 from kafka_eos import plan as plans
 from kafka_eos.app import load
 from kafka_eos.audit.beginning import restored
+from kafka_eos.audit.cut import Cut, captured, cut
 from kafka_eos.audit.intervals import Spans, stream
-from kafka_eos.audit.subject import AuditableSource, Cut, captured, cut
+from kafka_eos.audit.subject import AuditableSource
 from kafka_eos.checkpoints.savepoints import SavepointFiles
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.collector import spare_the_collector

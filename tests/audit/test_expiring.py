@@ -10,7 +10,7 @@ import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Ttl
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.subject import cut
+from kafka_eos.audit.cut import cut
 from kafka_eos.ids import SplitId
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import ONCE, Job, Out, epoch, out

@@ -11,8 +11,8 @@ import pytest
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
 from kafka_eos.app import load
 from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit.cut import cut
 from kafka_eos.audit.state import audit_state
-from kafka_eos.audit.subject import cut
 from kafka_eos.ids import AppRef
 from kafka_eos.provenance import HEADER, parse
 from kafka_eos.testing import ListSource, MemorySink

@@ -22,8 +22,9 @@ from kafka_eos import (
     session,
     tumbling,
 )
+from kafka_eos.audit.cut import cut
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Directory, Subject, cut
+from kafka_eos.audit.subject import Directory, Subject
 from kafka_eos.audit.windows.judged import Judged, judged
 from kafka_eos.checkpoints.ledger import Entries, Entry, Stored
 from kafka_eos.checkpoints.manifest import Manifest

@@ -21,8 +21,9 @@ from kafka_eos import (
 from kafka_eos.app import load
 from kafka_eos.audit.broadcasts import tasks
 from kafka_eos.audit.broadcasts.judged import Ruled, ruled, turns
+from kafka_eos.audit.cut import cut
 from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.subject import cut, subject
+from kafka_eos.audit.subject import subject
 from kafka_eos.audit.tasks import HEADERS_TYPE, INPUT_COLUMNS
 from kafka_eos.checkpoints.savepoints import Origin
 from kafka_eos.checkpoints.storage import MemoryStorage

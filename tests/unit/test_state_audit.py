@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline, ProcessFunction, Ttl
+from kafka_eos.audit.cut import cut
 from kafka_eos.audit.ledger import Ledger
 from kafka_eos.audit.state.doubts import Doubts, declared, doubts, stored
 from kafka_eos.audit.state.rows import Form
 from kafka_eos.audit.state.words import MISSING, SURPLUS, WRONG, _State
-from kafka_eos.audit.subject import cut
 from kafka_eos.checkpoints.ledger import Entry, Stored
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.ids import Epoch, EpochId, Term

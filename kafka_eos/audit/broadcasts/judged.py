@@ -13,9 +13,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.intervals import Offsets, Spans, spans
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.subject import Subject
 from kafka_eos.operators import process
 from kafka_eos.operators.process import declared
 from kafka_eos.plan import (

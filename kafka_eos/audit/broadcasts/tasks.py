@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kafka_eos.app import load
 from kafka_eos.audit.broadcasts.judged import above
-from kafka_eos.audit.subject import Cut
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.tasks import Backends, Collector, Made, chain_of, columns_of, feed, headers_of, ignore, runs
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import AppRef, Epoch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafka_eos.audit.auditor import HasPlan, running
 from kafka_eos.audit.beginning import whole_history
+from kafka_eos.audit.cut import Cut, cut
 from kafka_eos.audit.ending import Ending
 from kafka_eos.audit.ground import Ground
 from kafka_eos.audit.ledger import Ledger, read_ledger
@@ -22,7 +23,7 @@ from kafka_eos.audit.report import Context
 from kafka_eos.audit.session import Opening, session
 from kafka_eos.audit.state.doubts import Doubts, doubts, stored
 from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Cut, Subject, cut, subject
+from kafka_eos.audit.subject import Subject, subject
 from kafka_eos.audit.verdict import (
     SHOWN,
     AnyCheck,
@@ -158,12 +159,12 @@ class _Run:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
         from kafka_eos.audit import jobs
         from kafka_eos.audit.beside import files
-        from kafka_eos.audit.scope import Scope as Audited
+        from kafka_eos.audit.scope import Scope
         from kafka_eos.audit.state.rows import Form
-        from kafka_eos.audit.state.scan import Scope, StateScan
+        from kafka_eos.audit.state.scan import StateScan, StateScope
 
         ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning
-        scope = Audited(
+        scope = Scope(
             self._app, self._subject, cut_, self._ledger, ground.inputs(), ground.ahead(), ground.outputs(),
             ground.pinned.files, beginning, provenance=files(self._ledger.provenance),
         )  # fmt: skip
@@ -172,7 +173,7 @@ class _Run:
             unknown = doubts(cut_, self._ledger, manifest.states, several)
             scan = StateScan(
                 self._spark,
-                Scope(
+                StateScope(
                     app=self._app,
                     workers=cut_.parallelism,
                     serial=cut_.serial,

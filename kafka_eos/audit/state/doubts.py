@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kafka_eos.audit.answers import Unanswered
+from kafka_eos.audit.cut import Cut, expires
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Cut, expires
 from kafka_eos.errors import UserError
 from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
 from kafka_eos.operators import join, process, windows

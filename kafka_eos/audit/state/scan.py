@@ -30,7 +30,7 @@ _AT = ("operator", "state", "place")
 
 
 @dataclass(frozen=True)
-class Scope:
+class StateScope:
     """What to compare. ``compared.steps`` is what the recompute runs through."""
 
     app: str
@@ -63,7 +63,7 @@ class Difference:
 class StateScan:
     """One comparison. Tables are held by ``Seen``, which its owner closes."""
 
-    def __init__(self, spark: SparkSession, scope: Scope) -> None:
+    def __init__(self, spark: SparkSession, scope: StateScope) -> None:
         self._spark, self._scope = spark, scope
 
     def stored(self) -> dict[Name, tuple[int, int]]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.intervals import partition_of
 from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Cut, Subject
+from kafka_eos.audit.subject import Subject
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.interfaces import OnClock, OnCount, Paned, Session, StateHandle
 from kafka_eos.operators.firing import EVENT_STATE

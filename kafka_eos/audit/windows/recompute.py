@@ -19,8 +19,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit import tasks
+from kafka_eos.audit.cut import Cut
 from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Cut
 from kafka_eos.audit.windows import early, pairs, rows, sequences
 from kafka_eos.audit.windows.assign import sessions, windows_of
 from kafka_eos.audit.windows.joined import joined

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kafka_eos.audit.subject import capture, captured
+from kafka_eos.audit.cut import capture, captured
 from kafka_eos.audit.tasks import (
     HEADERS,
     HEADERS_TYPE,

@@ -1,0 +1,320 @@
+"""A plan, cut where its state begins: what runs on records in any grouping, and what runs on all rows of a key.
+
+Pure. Rule: what a sink's outputs depend on, beside the rows of their key, is a property of ``Cut`` with a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from kafka_eos.audit.answers import Unanswered, unanswered, why
+from kafka_eos.interfaces import Sink as SinkConnector
+from kafka_eos.operators import process
+from kafka_eos.operators.chain import refuser
+from kafka_eos.operators.process import declared
+from kafka_eos.plan import (
+    BroadcastConnect,
+    CountedWindows,
+    Exchange,
+    Filter,
+    FlatMap,
+    Fold,
+    Forward,
+    KeyBy,
+    Lookup,
+    Map,
+    Node,
+    Partitioning,
+    Patterns,
+    Plan,
+    Process,
+    Reduce,
+    Sink,
+    Source,
+    TableJoin,
+    Union,
+    Windows,
+)
+
+_NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows
+"""Nodes that may make none of a row, or several."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan cut at the ``key_by`` nodes in front of its stateful operators (the *stages*).
+
+    ``head`` runs on records in any grouping; what reaches a stage leaves it through a sink named by
+    ``captured``. ``tail`` runs on all rows of a key together: push a batch into it under the stage's name.
+    With ``serial`` there is nothing to cut: the whole plan must run in one place.
+    """
+
+    plan: Plan
+    """With every fold in one phase."""
+    whole: Plan
+    """As the job runs it: what outputs call themselves comes from there."""
+    stages: tuple[str, ...]
+    serial: bool
+    parallelism: int = 1
+    """How many workers the job had; several, if not always as many."""
+
+    @cached_property
+    def below(self) -> frozenset[str]:
+        """Nodes that depend on the order of records of a key."""
+        return descendants(self.plan, self.stages)
+
+    @cached_property
+    def head(self) -> Plan:
+        nodes = [node for node in self.plan.nodes if node.name not in self.below]
+        captures = [capture(self.plan.node(stage)) for stage in self.stages]
+        return Plan(self.plan.name, (*nodes, *captures), self.plan.where)
+
+    @cached_property
+    def tail(self) -> Plan:
+        letters = {sink.name for sink in self.plan.sinks if sink.dead_letters}
+        kept: list[Node] = []
+        for node in self.plan.nodes:
+            if node.name in self.stages:
+                kept.append(replace(node, inputs=()))
+            elif node.name in self.below or node.name in letters or isinstance(node, Source):
+                kept.append(node)
+        return Plan(self.plan.name, tuple(kept), self.plan.where)
+
+    @property
+    def head_sinks(self) -> frozenset[str]:
+        """Sinks whose outputs do not depend on state. Dead letters come from both halves."""
+        return frozenset(sink.name for sink in self.plan.sinks if sink.name not in self.below)
+
+    @property
+    def one_an_update(self) -> bool:
+        """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
+        stateful = [node for node in self.plan.nodes if node.keyed]
+        below = [self.plan.node(name) for name in self.below]
+        manifold = self.copied or any(isinstance(node, _NOT_ONE_EACH | Union) for node in below)
+        return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
+
+    @property
+    def one_to_one(self) -> bool:
+        """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
+        return self.one_an_update and not any(isinstance(self.plan.node(name), Filter) for name in self.below)
+
+    @property
+    def steady(self) -> bool:
+        """Which outputs exist does not depend on the order of records, only what they say."""
+        return not any(isinstance(self.plan.node(name), _NOT_ONE_EACH | Filter) for name in self.below)
+
+    @cached_property
+    def lookups(self) -> tuple[str, ...]:
+        """Stages where rows of a stream look into a table: they are in no order among themselves."""
+        return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), Lookup))
+
+    @cached_property
+    def looking(self) -> frozenset[str]:
+        """Nodes behind a join with a table, dead letters included."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, TableJoin)]
+        return frozenset({*descendants(self.plan, names), *(self.letters if names else ())})
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Sources that are looked up as they are now."""
+        return frozenset(node.table for node in self.plan.nodes if isinstance(node, TableJoin))
+
+    @property
+    def fans_out(self) -> bool:
+        """One record may reach a stage as several rows."""
+        return any(isinstance(node, FlatMap) for node in self.head.nodes)
+
+    @cached_property
+    def shuffled(self) -> frozenset[str]:
+        """Nodes that rows reach in no order: an exchange other than by key, or a loop, lies before them."""
+        return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, Exchange)])
+
+    @cached_property
+    def parted(self) -> frozenset[str]:
+        """Nodes that rows of one input partition may reach through several workers: two exchanges lie before them."""
+        names = [node.name for node in self.plan.exchanges if not isinstance(node, Forward)]
+        return descendants(self.plan, [*descendants(self.plan, names).intersection(names)])
+
+    @cached_property
+    def astray(self) -> frozenset[str]:
+        """Nodes that updates of a key reach in no order: such an exchange lies between them and the state."""
+        stateful = {node.name for node in self.plan.nodes if node.keyed}
+        found: set[str] = set()
+        todo = [(name, False) for name in stateful]
+        seen = set(todo)
+        while todo:
+            name, moved = todo.pop()
+            moved = moved or isinstance(self.plan.node(name), Exchange)
+            near = {(reader.name, moved) for reader, _ in self.plan.downstream(name) if reader.name not in stateful}
+            found |= {reader for reader, far in near if far}
+            todo += near - seen
+            seen |= near
+        return frozenset(found)
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """Sinks of dead letters."""
+        return tuple(sink.name for sink in self.plan.sinks if sink.dead_letters)
+
+    @property
+    def unsteady(self) -> frozenset[str]:
+        """Sinks whose outputs may come to be or not with another order of records.
+
+        Where records may be refused, each of them may be: a step, or a codec, that gets a state may refuse it.
+        """
+        if self.steady and not self.letters:
+            return frozenset()
+        return frozenset({*self.below, *self.letters} - {*self.summed})
+
+    @cached_property
+    def nested(self) -> bool:
+        """A key may depend on state, so that its rows cannot be told where the order of that state's input is not."""
+        return bool(self.below.intersection(self.stages))
+
+    # ------------------------------------------------------------ state that expires
+
+    @cached_property
+    def expiring(self) -> frozenset[str]:
+        """Nodes whose rows depend on what had expired when a record came: on when, and beside what, it was read."""
+        return descendants(self.plan, self._expire)
+
+    @cached_property
+    def unlasting(self) -> frozenset[str]:
+        """Those of ``unsteady`` that are so because of it, whatever the order of records."""
+        letters = self.letters if self._expire else ()
+        return self.unsteady.intersection({*self.expiring, *letters})
+
+    @cached_property
+    def _expire(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.plan.nodes if expires(node))
+
+    # ------------------------------------------------------------ folds in two phases
+
+    @cached_property
+    def merging(self) -> tuple[Fold, ...]:
+        """Folds with one output a key and epoch."""
+        return tuple(node for node in self.whole.nodes if isinstance(node, Fold) and node.merge is not None)
+
+    @cached_property
+    def summed(self) -> frozenset[str]:
+        """Nodes whose rows depend on where epochs ended."""
+        return descendants(self.plan, [fold.name for fold in self.merging])
+
+    @cached_property
+    def totals(self) -> frozenset[str]:
+        """Sinks among them where the last value of each key is the same wherever epochs ended."""
+        return frozenset(sink.name for sink in self.plan.sinks if not sink.dead_letters and self._tells_totals(sink))
+
+    @cached_property
+    def summing(self) -> frozenset[str]:
+        """Stages of which every row goes into a fold that fills one of ``totals``."""
+        folds = {fold.name: fold.inputs[0] for fold in self.merging if self.totals & self.plan.below(fold.name)}
+        return frozenset(
+            stage for stage in folds.values()
+            if all(reader.name in folds for reader, _ in self.plan.downstream(stage))
+        )  # fmt: skip
+
+    def _tells_totals(self, sink: Sink) -> bool:
+        node = self.whole.node(sink.inputs[0])
+        while isinstance(node, Map | Forward):
+            node = self.whole.node(node.inputs[0])
+        if node not in self.merging:
+            return False
+        if node.ttl is not None:
+            return False
+        key_by = self.whole.node(node.inputs[0])
+        assert isinstance(key_by, KeyBy)  # the first phase
+        above = [other.name for other in self.plan.nodes if other.keyed and other.name != node.name]
+        return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
+
+    # ------------------------------------------------------------ answers of services
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """Nodes that ask a service, and all behind them."""
+        names = [node.name for node in self.plan.nodes if isinstance(node, Unanswered)]
+        return frozenset({*names, *descendants(self.plan, names)})
+
+    def why_unknown(self, name: str) -> str:
+        """Why nobody knows what comes to one of ``asked``."""
+        return why(self.plan, name)
+
+    # ------------------------------------------------------------ timers
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """Operators with timers, and nodes behind them: how far event time had come no record tells."""
+        names = [node.name for node in self.plan.timed_operators]
+        return frozenset({*names, *descendants(self.plan, names)})
+
+    @cached_property
+    def lasting(self) -> frozenset[str]:
+        """Nodes that depend on the order of records of a key, and wait for no time."""
+        return self.below - self.timed
+
+    @property
+    def moody(self) -> tuple[str, ...]:
+        """Operators that may refuse another record with another order of records, as branches name them."""
+        return tuple(str(refuser(name)) for name in sorted(self.below))
+
+    def refusers(self) -> tuple[str, ...]:
+        """Operators whose dead letters nobody can foretell, as branches name them."""
+        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.asked))
+
+    # ------------------------------------------------------------ what the number of workers decides
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Nodes that a row reaches once in each worker, dead letters included."""
+        return frozenset({*descendants(self.plan, self.broadcasts), *self.letters} if self.broadcasts else ())
+
+    @cached_property
+    def broadcasts(self) -> tuple[str, ...]:
+        """Exchanges that make copies; one worker makes none. Broadcast state is no row."""
+        nodes = [node.name for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
+        nodes = [name for name in nodes if any(not _is_told(node) for node, _ in self.plan.downstream(name))]
+        return tuple(nodes) if self.parallelism > 1 else ()
+
+
+def _is_told(node: Node) -> bool:
+    return isinstance(node, BroadcastConnect)
+
+
+def expires(node: Node) -> bool:
+    """Does the node have state with a time to live? Asks a process function, by opening one."""
+    if isinstance(node, Fold | Reduce):
+        return node.ttl is not None
+    if not isinstance(node, Process):
+        return False
+    return any(state.ttl is not None for state in declared(process(node)))
+
+
+def captured(stage: str) -> str:
+    """The sink of ``Cut.head`` that gets what reaches ``stage``."""
+    return f"{stage}-captured"
+
+
+def cut(plan: Plan, parallelism: int = 1) -> Cut:
+    """Cut a plan in front of its stateful operators, if they can be separated by key."""
+    whole = unanswered(plan)
+    plan = whole.one_by_one
+    stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.keyed))
+    below = descendants(plan, stages)
+    nested = any(stage in below for stage in stages)
+    mixed = any(
+        name not in below and name not in stages for node in plan.nodes if node.name in below for name in node.inputs
+    )
+    return Cut(plan, whole, stages, nested or mixed, parallelism)
+
+
+def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
+    """Every node that a record may reach after one of ``names``; in a loop that is the node itself, too."""
+    return frozenset[str]().union(*map(plan.below, names))
+
+
+def capture(stage: Node) -> Sink:
+    nothing = cast("SinkConnector[Any]", None)  # a chain hands batches to outputs by name; it never asks the sink
+    return Sink(name=captured(stage.name), where=stage.where, inputs=(stage.name,), sink=nothing)
