@@ -12,27 +12,32 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``cpu``: user and system seconds, of children that have ended too. ``memory``: resident bytes, in sum."""
+    """``cpu``: user and system seconds, of children that have ended too. ``memory``: resident bytes, in sum.
+
+    ``own``: the seconds of the process itself, without its descendants.
+    """
 
     cpu: float
     memory: int
+    own: float
 
 
 def usage(root: int) -> Usage:
     """Of ``root`` and its descendants now; zero if it is gone."""
     facts = _all()
+    own = facts[root][3] if root in facts else 0
     cpu = memory = 0
     todo = [root]
     while todo:
         pid = todo.pop()
         if pid in facts:
             cpu, memory = cpu + facts[pid][1], memory + facts[pid][2]
-        todo += [child for child, (parent, _, _) in facts.items() if parent == pid]
-    return Usage(cpu / _TICK, memory * _PAGE)
+        todo += [child for child, (parent, *_) in facts.items() if parent == pid]
+    return Usage(cpu / _TICK, memory * _PAGE, own / _TICK)
 
 
-def _all() -> dict[int, tuple[int, int, int]]:
-    """Parent, ticks and pages of each process, by its id."""
+def _all() -> dict[int, tuple[int, int, int, int]]:
+    """Parent, ticks, pages, and ticks without children of each process, by its id."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -40,5 +45,6 @@ def _all() -> dict[int, tuple[int, int, int]]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
         fields = text.rpartition(")")[2].split()
-        found[int(pid)] = (int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))
+        own, ended = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        found[int(pid)] = (int(fields[1]), own + ended, int(fields[21]), own)
     return found

@@ -33,10 +33,14 @@ class WrongOutput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """``rate``: input records a second. CPU: seconds for a million input records. Times in ms, memory in MB."""
+    """``rate``: input records a second. CPU: seconds for a million input records. Times in ms, memory in MB.
+
+    ``own_cpu``: of the process that was started alone, without those that it started.
+    """
 
     rate: float
     cpu: float
+    own_cpu: float
     broker_cpu: float
     memory: float
     load_before: float
@@ -53,6 +57,7 @@ class Look:
     at: float
     visible: int
     cpu: float
+    own_cpu: float
     broker_cpu: float
     memory: int
 
@@ -103,7 +108,7 @@ def _watch(
         ended = process.poll() is not None
         mine, theirs = usage(process.pid), usage(broker)
         now = time.monotonic()
-        looks.append(Look(now, cluster.visible(output), mine.cpu, theirs.cpu, mine.memory))
+        looks.append(Look(now, cluster.visible(output), mine.cpu, mine.own, theirs.cpu, mine.memory))
         if len(looks) > 1 and looks[-1].visible > looks[-2].visible:
             changed = now
         quiet = now - changed
@@ -123,11 +128,13 @@ def _figures(looks: list[Look], inputs_per_output: float, load: float, checkpoin
     millions = (last.visible - first.visible) * inputs_per_output / 1e6
     # At the very last look the process may be gone, and its CPU time with it.
     cpu = max(look.cpu for look in looks if look.at <= last.at)
+    own = max(look.own_cpu for look in looks if look.at <= last.at)
     seconds = [checkpoint["seconds"] * 1000 for checkpoint in checkpoints]
     blocked = [checkpoint["blocked_ms"] for checkpoint in checkpoints]
     return Figures(
         rate=millions * 1e6 / (last.at - first.at),
         cpu=(cpu - first.cpu) / millions,
+        own_cpu=(own - first.own_cpu) / millions,
         broker_cpu=(last.broker_cpu - first.broker_cpu) / millions,
         memory=max(look.memory for look in looks) / 1e6,
         load_before=load,
