@@ -4,21 +4,17 @@ from kafka_eos.plan.broadcasts import BroadcastConnect, Broadcasting, BroadcastP
 from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
 from kafka_eos.plan.graph import Path
+from kafka_eos.plan.joins import AsOfJoin, IntervalJoin, Join, TableJoin, WindowJoin
+from kafka_eos.plan.keyed import CoProcess, CountedWindows, Fold, Process, Reduce, Windows
 from kafka_eos.plan.nodes import (
     SAME_KEYS,
-    AsOfJoin,
     Connect,
-    CoProcess,
-    CountedWindows,
     DerivedNameWarning,
     Exchange,
     Feedback,
     Filter,
     FlatMap,
-    Fold,
     Forward,
-    IntervalJoin,
-    Join,
     KeyBy,
     Lookup,
     Loop,
@@ -28,18 +24,13 @@ from kafka_eos.plan.nodes import (
     OnError,
     PartialFold,
     Partitioning,
-    Process,
-    Reduce,
     SideOutput,
     Sink,
     Source,
     Table,
-    TableJoin,
     Timestamps,
     Union,
     Where,
-    WindowJoin,
-    Windows,
     input_of,
     union_lane,
 )

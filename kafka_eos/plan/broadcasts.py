@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from kafka_eos.interfaces import Json
-from kafka_eos.plan.nodes import Connect, Node, Process
+from kafka_eos.plan.keyed import Process
+from kafka_eos.plan.nodes import Connect, Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

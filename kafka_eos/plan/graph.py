@@ -12,8 +12,8 @@ from functools import cached_property
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Alignment, Guarantee, SaysWhy
 from kafka_eos.plan.broadcasts import BroadcastConnect
+from kafka_eos.plan.joins import AsOfJoin, TableJoin
 from kafka_eos.plan.nodes import (
-    AsOfJoin,
     Connect,
     Feedback,
     Forward,
@@ -24,7 +24,6 @@ from kafka_eos.plan.nodes import (
     Sink,
     Source,
     Table,
-    TableJoin,
     Timestamps,
     Union,
     Where,

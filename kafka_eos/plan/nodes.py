@@ -1,28 +1,24 @@
-"""The nodes of a plan: one operator each, frozen, with the line of the user's program that made it."""
+"""The nodes of a plan: one operator each, frozen, with the line of the user's program that made it.
+
+Here are those without state of keys, and what moves rows. ``keyed``, ``joins``, ``patterns``, ``requests`` and
+``broadcasts`` have the others.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import interfaces
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import (
     Codec,
-    Contents,
     DeadLetters,
-    Interval,
     Json,
     ListCodec,
-    Paned,
-    RowCount,
-    Session,
-    Trigger,
-    Ttl,
     WatermarkStrategy,
-    defined,
 )
 
 SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
@@ -261,237 +257,6 @@ class Forward(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold(Node):
-    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
-
-    With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
-    ``by_time``: ``step`` takes pairs, a value and its place in event time; with ``merge`` in the ``PartialFold``.
-    """
-
-    kind: ClassVar[str] = "fold"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    init: Callable[[], Any]
-    step: Callable[[Any, Any], Any]
-    emit: Callable[[Any, Any], Any] | None
-    key_codec: Codec[Any]
-    entry_codec: Codec[tuple[int, Any]]
-    merge: Callable[[Any, Any], Any] | None = None
-    ttl: Ttl | None = None
-    by_time: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reduce(Node):
-    kind: ClassVar[str] = "reduce"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    fn: Callable[[Any, Any], Any]
-    key_codec: Codec[Any]
-    entry_codec: Codec[tuple[int, Any]]
-    ttl: Ttl | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker.
-
-    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``.
-    """
-
-    kind: ClassVar[str] = "process"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-    methods: ClassVar[tuple[str, ...]] = ("process",)
-    """Those of the function that take records, one for each input."""
-
-    factory: Callable[[], Any]
-    key_codec: Codec[Any]
-    timers: bool = False
-    processing_timers: bool = False
-
-    @property
-    def sets_timers(self) -> bool:
-        return self.timers or self.processing_timers
-
-    @property
-    def waits(self) -> bool:
-        return self.timers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoProcess(Process):
-    """A process function of two streams. Its input is a ``Connect``."""
-
-    kind: ClassVar[str] = "co-process"
-    methods: ClassVar[tuple[str, ...]] = ("process_left", "process_right")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows(Node):
-    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones.
-
-    ``trigger``: when it has results before its end, if it has. By count, what it holds are pairs: rows since
-    the last result, and what it holds of all.
-    """
-
-    kind: ClassVar[str] = "window"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    assigner: Paned | Session
-    contents: Contents
-    key_codec: Codec[Any]
-    lateness: int = 0
-    late: str | None = None
-    trigger: Trigger | None = None
-
-    @property
-    def definition(self) -> Json:
-        return {**defined(self.assigner), "lateness": self.lateness}
-
-    @property
-    def time_rules(self) -> Json:
-        return [self.definition, None if self.trigger is None else repr(self.trigger)]
-
-    @property
-    def sets_timers(self) -> bool:
-        return True
-
-    @property
-    def waits(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedWindows(Node):
-    """Windows of so many rows: they wait for no time."""
-
-    kind: ClassVar[str] = "window"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    assigner: RowCount
-    contents: Contents
-    key_codec: Codec[Any]
-
-    @property
-    def definition(self) -> Json:
-        return defined(self.assigner)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join(Node):
-    """Two streams, joined in event time. Its input is a ``Connect``; pairs have one for each of its streams.
-
-    ``values``: codecs of stored rows. ``unmatched``: the tags of rows that were in no pair. ``late``: of rows that came
-    when all was over; those of a stream without one are refused.
-    """
-
-    kind: ClassVar[str] = "join"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    fn: Callable[[Any, Any], Any]
-    key_codec: Codec[Any]
-    values: tuple[Codec[Any], Codec[Any]]
-    unmatched: tuple[str | None, str | None] = (None, None)
-    late: tuple[str | None, str | None] = (None, None)
-
-    @property
-    def sets_timers(self) -> bool:
-        return True
-
-    @property
-    def waits(self) -> bool:
-        return True
-
-    def seen(self, side: int, value: Any) -> Any:
-        """What of a row is joined and stored."""
-        return value
-
-    def made(self, left: Any, right: Any) -> Sequence[Any]:
-        """What comes out of two rows that belong together."""
-        return (self.fn(left, right),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalJoin(Join):
-    """Rows whose times are near each other: ``interval`` says how far one of the second stream is behind the other."""
-
-    kind: ClassVar[str] = "interval-join"
-
-    interval: Interval
-
-    @property
-    def definition(self) -> Json:
-        asked = [name for name, tag in zip(("left", "right"), self.unmatched, strict=True) if tag is not None]
-        return {**defined(self.interval), "unmatched": list[Json](asked)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowJoin(Join):
-    """Rows that are in one window."""
-
-    kind: ClassVar[str] = "window-join"
-
-    assigner: Paned | Session
-
-    @property
-    def definition(self) -> Json:
-        return defined(self.assigner)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsOfJoin(Join):
-    """Each row of a stream with what a table had for its key at its time. The second stream are the table's rows.
-
-    ``table``: its name. ``outer``: rows of keys that it had nothing for are given to ``fn`` too, with None.
-    """
-
-    kind: ClassVar[str] = "as-of-join"
-
-    table: str
-    outer: bool
-
-    @property
-    def definition(self) -> Json:
-        return {"as-of": self.table}
-
-    def seen(self, side: int, value: Any) -> Any:
-        return value.value if side else value
-
-    def made(self, left: Any, right: Any) -> Sequence[Any]:
-        return () if right is None and not self.outer else (self.fn(left, right),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoin(Node):
-    """Each row of a stream with what a table has for its key. Its input is a ``Lookup``; it waits for no time.
-
-    ``table``: its name. ``value``: the codec of what is stored for a key. ``keys``: the class of its keys, if it is
-    known. ``unmatched``: rows of keys that the table does not have are given to ``fn`` too, with None.
-    """
-
-    kind: ClassVar[str] = "table-join"
-    stateful: ClassVar[bool] = True
-    keyed: ClassVar[bool] = True
-
-    table: str
-    fn: Callable[[Any, Any], Any]
-    key_codec: Codec[Any]
-    value: Codec[Any]
-    unmatched: bool
-    keys: type[Any] | None = None
-
-    @property
-    def definition(self) -> Json:
-        return {"table": self.table}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SideOutput(Node):
     """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
 
@@ -569,13 +334,3 @@ def input_of(lane: int, inputs: int) -> int:
 
 def for_dead_letters(node: Node) -> bool:
     return isinstance(node, Sink) and node.dead_letters
-
-
-def one_phase(node: Node) -> Node:
-    match node:
-        case PartialFold():
-            shared = {field.name: getattr(node, field.name) for field in fields(KeyBy)}
-            return KeyBy(**shared)
-        case Fold(merge=merge) if merge is not None:
-            return replace(node, merge=None)
-    return node

@@ -10,15 +10,14 @@ from kafka_eos.interfaces import Guarantee, Unshared
 from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
+from kafka_eos.plan.joins import Join
+from kafka_eos.plan.keyed import CountedWindows, Fold, Windows
 from kafka_eos.plan.nodes import (
     Connect,
-    CountedWindows,
     Exchange,
     Feedback,
     Filter,
     FlatMap,
-    Fold,
-    Join,
     KeyBy,
     Lookup,
     Loop,
@@ -29,7 +28,6 @@ from kafka_eos.plan.nodes import (
     Sink,
     Source,
     Timestamps,
-    Windows,
     for_dead_letters,
 )
 from kafka_eos.plan.patterns import Patterns
