@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
+WINDOWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("windows", "window_verbs", "late_rows"))
+AGGREGATES = tuple(f"tests/unit/aggregates/test_{part}.py" for part in ("aggregates", "rows", "sketches"))
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "protocol": {
@@ -75,7 +77,18 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "windows": {
         "kafka_eos/operators/due.py": ("tests/unit/operators/test_due.py",),
+        "kafka_eos/interfaces/assigners.py": WINDOWS,
+        "kafka_eos/operators/windows/alone.py": (*WINDOWS, f"{STATE}/test_golden_windows.py"),
+        "kafka_eos/operators/windows/base.py": WINDOWS,
+        "kafka_eos/operators/windows/contents.py": WINDOWS,
+        "kafka_eos/operators/windows/counted.py": WINDOWS,
+        "kafka_eos/operators/windows/paned.py": WINDOWS,
+        "kafka_eos/operators/windows/sessions.py": WINDOWS,
         "kafka_eos/operators/windows/triggers.py": ("tests/unit/operators/test_triggers.py",),
+        "kafka_eos/state/panes.py": (f"{STATE}/test_panes.py", f"{STATE}/test_golden_windows.py"),
+    },
+    "aggregates": {
+        f"kafka_eos/aggregates/{part}.py": AGGREGATES for part in ("base", "numbers", "order", "rows", "sketches")
     },
     "ttl": {
         "kafka_eos/state/clocks.py": (f"{STATE}/test_clocks.py",),
