@@ -63,6 +63,7 @@ types: env ## Types (mypy --strict), the library and what users write with it
 
 campaign: env s3-server ## The tests that `make test` leaves out: other settings, longer storms, every corruption; some hours
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
+	@EXAMPLES=20 $(PYTEST) -m "not campaign and not slow" tests/unit/operators tests/unit/state tests/unit/embedded
 
 chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3
 	@$(PYTEST) -m chaos --brokers $(BROKERS) $(TESTS)
@@ -91,7 +92,7 @@ planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
 mutants: env ## Make one small mistake after the other in AREA (protocol) or FILE; a test must notice each; goes on where it was stopped
-	@$(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
+	@EXAMPLES=3 $(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
 
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)

@@ -94,7 +94,7 @@ class SourceTrial:
 
     # ------------------------------------------------------------ reading
 
-    def poll(self, reader: Reader[Any], most: int, seconds: float = 0.5) -> list[Row]:
+    def poll(self, reader: Reader[Any], most: int, seconds: float = 0.05) -> list[Row]:
         batch = reader.poll(most, seconds)
         if batch is None:
             return []

@@ -26,6 +26,7 @@ from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.records import BEGINNING, Batch, Tally, Watermark
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import seeds
 
 SUBTASKS = 3
 ROWS = 40
@@ -434,7 +435,7 @@ def stored(cluster: Subtasks, epoch: int) -> dict[int, list[Row]]:
     [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.UNALIGNED, math.inf)],
     ids=["aligned", "unaligned", "switches over", "never switches"],
 )
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, seed: int) -> None:
     cluster, epochs = run(mode, aligned_timeout, seed, last_aligned=bool(seed % 2))
 
@@ -486,7 +487,7 @@ def _way(row: Row) -> tuple[int, bool]:
     [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6)],
     ids=["aligned", "unaligned", "switches over"],
 )
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_epochs_that_are_on_their_way_together_and_given_up(mode: Mode, aligned_timeout: float, seed: int) -> None:
     """What an answer names is all output up to its snapshot, that of epochs that were given up before included."""
     cluster = Subtasks(mode, aligned_timeout, seed)
@@ -537,7 +538,7 @@ def test_output_of_an_epoch_that_a_channel_has_skipped_goes_into_the_one_that_is
     [(Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.AT_LEAST_ONCE, math.inf)],
     ids=["unaligned", "switches over", "at least once"],
 )
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
     mode: Mode, aligned_timeout: float, seed: int
 ) -> None:
@@ -599,7 +600,7 @@ def _abort(subtask: Subtask, epoch: int) -> None:
     subtask.abort(epoch)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_at_least_once_loses_nothing(seed: int) -> None:
     cluster, epochs = run(Mode.AT_LEAST_ONCE, math.inf, seed, last_aligned=False)
 
@@ -609,7 +610,7 @@ def test_at_least_once_loses_nothing(seed: int) -> None:
             assert set(wanted[target]) <= set(found[target])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again(seed: int) -> None:
     cluster = Subtasks(Mode.UNALIGNED, 0.0, seed)
     old = [[(100 + s.number, n) for n in range(6)] for s in cluster.subtasks]
@@ -705,7 +706,7 @@ def test_a_barrier_that_overtakes_frees_what_waits_for_an_aligned_epoch_that_was
 
 
 @pytest.mark.parametrize("may_hold", [30, 100_000])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_a_snapshot_is_a_consistent_cut_when_blocked_channels_hold_their_rows(
     tmp_path: Path, seed: int, may_hold: int
 ) -> None:

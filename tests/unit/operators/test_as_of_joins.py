@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import OutputTag, Pipeline, bounded, monotonic
@@ -22,6 +22,7 @@ from kafka_eos.interfaces import DeadLetters
 from kafka_eos.records import Batch
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 from tests.unit.operators.test_joins import TwoInputs, shuffled
 from tests.unit.operators.test_windows import Row, _keys
 
@@ -104,7 +105,7 @@ def batch_computed(left: Sequence[Row], right: dict[int, Sequence[Row]], *, oute
     restart=st.integers(0, 8),
     order=st.permutations(list(product(SIDES, (0, 1)))),
 )
-@settings(max_examples=100, deadline=None)
+@examples(30)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     given: tuple[dict[tuple[str, int], list[Row]], int], outer: bool, batch: int, restart: int, order: Any
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import (
@@ -39,6 +39,7 @@ from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 from tests.unit.operators.test_event_time import Bench
 from tests.unit.operators.test_windows import Row, _keys
 
@@ -200,7 +201,7 @@ END: Row = ("z", 10_000, 0)
     restart=st.integers(0, 8),
     order=st.permutations(list(product(SIDES, (0, 1)))),
 )
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     kind: str, given: tuple[dict[tuple[str, int], list[Row]], int], batch: int, restart: int, order: Any
 ) -> None:

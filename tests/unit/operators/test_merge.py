@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline
@@ -42,6 +42,7 @@ from kafka_eos.state.savepoints import canonical
 from kafka_eos.state.scratch import MemoryScratch, Scratch, unbounded
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 
 OPTIONS = StateOptions()
 Words = list[tuple[str, int]]
@@ -191,7 +192,7 @@ SCRATCHES: list[Opened] = [
 epochs = st.lists(st.tuples(st.lists(st.tuples(batches, st.booleans()), max_size=6)), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(20)
 @given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES))
 def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(
     epochs: Any, parallelism: int, scratch: Opened
@@ -341,7 +342,7 @@ def test_two_sources_in_a_union_keep_their_names(scratch: Opened) -> None:
 # ---------------------------------------------------------------- set aside
 
 
-@settings(deadline=None, max_examples=30)
+@examples(15)
 @given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES[1:]))
 def test_rows_do_not_tell_whether_they_were_set_aside(epochs: Any, parallelism: int, scratch: Opened) -> None:
     made_of: list[Any] = []

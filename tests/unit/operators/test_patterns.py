@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import OutputTag, Pattern, Pipeline, bounded, monotonic
@@ -23,6 +23,7 @@ from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 from tests.unit.operators.test_event_time import Bench
 from tests.unit.operators.test_windows import Row, _keys
 
@@ -179,7 +180,7 @@ END: Row = ("z", 10_000, 9)
 
 @pytest.mark.parametrize("name", PATTERNS)
 @given(given=shuffled(), batch=st.integers(1, 6), restart=st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     name: str, given: tuple[list[list[Row]], int], batch: int, restart: int
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import (
@@ -41,6 +41,7 @@ from kafka_eos.records import Batch
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 from tests.unit.operators.test_event_time import Bench
 
 NOW = 1_700_000_000_000
@@ -203,7 +204,7 @@ def test_a_row_whose_result_is_refused_has_changed_nothing() -> None:
 ROWS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=40)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(20)
 @given(ROWS, st.integers(1, 4), st.sampled_from(["tumbling", "session", "purging"]), st.integers(1, 10))
 def test_results_by_count_are_those_of_the_rows_one_by_one(
     given: list[Row], each: int, kind: str, batch_size: int

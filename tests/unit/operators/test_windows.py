@@ -49,6 +49,7 @@ from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
 from tests.unit.operators.test_event_time import Bench
 
 Row = tuple[str, int, int]
@@ -225,7 +226,7 @@ def shuffled(draw: st.DrawFn) -> tuple[list[list[Row]], int]:
 @pytest.mark.parametrize("lateness", [0, 0.007])
 @pytest.mark.parametrize("kind", KINDS)
 @given(given=shuffled(), batch=st.integers(1, 9), restart=st.integers(0, 8))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     kind: str, lateness: float, given: tuple[list[list[Row]], int], batch: int, restart: int
 ) -> None:
@@ -280,7 +281,7 @@ def _keys(bench: Bench, handle: StateHandle, state: str) -> Iterator[Any]:
 
 
 @given(given=shuffled(), batch=st.integers(1, 9), kind=st.sampled_from(sorted(KINDS)), turn=st.booleans())
-@settings(max_examples=80, deadline=None)
+@examples(30)
 def test_all_values_of_a_window_come_in_the_order_of_time_partition_and_offset_however_they_came(
     given: tuple[list[list[Row]], int], batch: int, kind: str, turn: bool
 ) -> None:

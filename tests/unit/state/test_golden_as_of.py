@@ -17,12 +17,13 @@ import pytest
 
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import Timed, run_local
+from tests.marks import campaign
 from tests.unit.state.test_golden_joins import GOLDEN, lines
 
 HOME = GOLDEN / "as-of-1"
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("memory", 2), ("rocksdb", 1)])
+@pytest.mark.parametrize(("backend", "workers"), [campaign("memory", 2), ("rocksdb", 1)])
 def test_an_as_of_join_goes_on_with_the_rows_and_versions_that_wait(
     backend: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

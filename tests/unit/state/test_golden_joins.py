@@ -22,6 +22,7 @@ import pytest
 
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import run_local
+from tests.marks import campaign
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -44,7 +45,12 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize(
     ("release", "backend", "workers"),
-    [("joins-1", "memory", 2), ("joins-1", "rocksdb", 1), ("joins-1", "rocksdb", 3), ("joins-2", "rocksdb", 2)],
+    [
+        ("joins-1", "memory", 2),
+        campaign("joins-1", "rocksdb", 1),
+        campaign("joins-1", "rocksdb", 3),
+        ("joins-2", "rocksdb", 2),
+    ],
 )
 def test_joins_go_on_with_the_rows_that_wait(
     job: Mapping[str, Any], release: str, backend: str, workers: int, tmp_path: Path

@@ -22,6 +22,7 @@ import pytest
 
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import run_local
+from tests.marks import campaign
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -41,8 +42,17 @@ def job(sample: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     return runpy.run_path(str(sample / "job.py"))
 
 
-@pytest.mark.parametrize(("backend", "workers"), [("memory", 2), ("rocksdb", 1), ("rocksdb", 3)])
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("version", "backend", "workers"),
+    [
+        (1, "rocksdb", 3),
+        (2, "memory", 2),
+        (2, "rocksdb", 1),
+        campaign(1, "memory", 2),
+        campaign(1, "rocksdb", 1),
+        campaign(2, "rocksdb", 3),
+    ],
+)
 def test_windows_go_on_with_what_they_hold(
     version: int, backend: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
+from tests.marks import campaign
 
 KEY, INT = KeyCodec(), MsgpackCodec[Any](int)
 OLD, NEW = Grouping(OLDEST), Grouping(PRESENT)
@@ -122,7 +123,7 @@ def test_a_hash_of_a_later_version_is_refused(rocks: World) -> None:
 # ---------------------------------------------------------------- regrouping
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", [1, campaign(2), 3])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_of_every_kind_are_regrouped(world: World, shape: str, parallelism: int) -> None:
     descriptor, content = SHAPES[shape]

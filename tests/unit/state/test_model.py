@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from state_codecs import TOTAL
@@ -16,6 +16,7 @@ from state_world import Kind, World
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import StateHandle, Upload, ValueState
+from tests.examples import examples
 
 keys = st.integers(0, 30).map(str)
 values = st.integers() | st.lists(st.integers(), max_size=2)
@@ -109,8 +110,6 @@ class RocksModel(StateModel):
 
 
 TestMemoryModel = MemoryModel.TestCase
-TestMemoryModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMemoryModel.settings = examples(30, stateful_step_count=40)
 TestRocksModel = RocksModel.TestCase
-TestRocksModel.settings = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestRocksModel.settings = examples(10, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])

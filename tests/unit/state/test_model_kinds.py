@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from state_codecs import JsonText
@@ -20,6 +20,7 @@ from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
 from kafka_eos.state.options import StateOptions
+from tests.examples import examples
 
 TTL = 5_000
 KEY, VALUE = KeyCodec(), JsonText("value")
@@ -199,6 +200,4 @@ class KindsModel(RuleBasedStateMachine):
 
 
 TestKinds = KindsModel.TestCase
-TestKinds.settings = settings(
-    max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestKinds.settings = examples(4, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])
