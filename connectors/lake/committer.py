@@ -149,16 +149,16 @@ class LakeCommitter:
         raise Retryable(f"others commit to {self._table.text} all the time: {_TRIES} times in a row one came first")
 
     def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """Data files that no commit names."""
+        """Files that no commit names."""
         with mapped(Retryable, f"look into {self._table.text}"):
             now, found = time.time(), self._noted(lambda part: part.job == ctx.job)
             seen = {life: self._table.look(life) for life in {_life(part) for part in found}}
-        detail = f"staged for {self._table.text}"
-        return [
-            Staged(part.epoch.term, names.data(part), detail, max(0.0, now - since), part.identity)
-            for part, since in found.items()
-            if not _is_committed(part, seen[_life(part)])
-        ]
+            detail = f"staged for {self._table.text}"
+            return [
+                Staged(part.epoch.term, self._there(part), detail, max(0.0, now - since), part.identity)
+                for part, since in found.items()
+                if not _is_committed(part, seen[_life(part)])
+            ]
 
     def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
         """Remove this life's data files of older terms; a writer that still has one open loses it."""
@@ -169,11 +169,18 @@ class LakeCommitter:
         with mapped(Retryable, f"clean up {self._table.text}"):
             old = self._noted(whose)
             referred = self._table.files(min(old.values())) if old else frozenset()
+            gone = []
             for part in old:
                 if names.data(part) not in referred:
+                    gone.append(self._there(part))
                     self._store.delete(names.data(part))
                 self._store.delete(names.note(part))
-            return [names.data(part) for part in old if names.data(part) not in referred]
+            return gone
+
+    def _there(self, part: Part) -> str:
+        """Where its rows are: in the note, if they replace others, or if no data file was made yet."""
+        data = names.data(part)
+        return names.note(part) if self._store.size(data) is None else data
 
     def _noted(self, whose: Callable[[Part], bool]) -> dict[Part, float]:
         parsed = ((names.noted(name), since) for name, since in self._store.notes().items())

@@ -331,6 +331,23 @@ def once(act: Callable[[str], None]) -> Callable[[str], None]:
     return hit
 
 
+def test_what_is_staged_is_listed_and_removed_under_the_name_of_the_file_that_has_its_rows(
+    lake: Lake, life: Life
+) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a")]))
+    staged(life, 1, 2, [(1, "b")])
+    (note,) = lake.where.rglob(f"{CONTROL}/.staged*")
+
+    (item,) = committer.staged(life.context(1))
+
+    assert item.name == f"{CONTROL}/{note.name}"
+    assert note.stat().st_size > 0
+    assert life.recovered(2).staged(life.context(2)) == []
+    assert staged(life, 2, 3, [(1, "c")])
+    assert [name.partition("/")[0] for name in life.committer().abort_orphans(life.context(3))] == [CONTROL]
+
+
 def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
     committer = life.recovered(1)
     committables = staged(life, 1, 1, [(1, "a")])

@@ -45,6 +45,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "connectors/files/disk.py": ("tests/unit/test_file_disk.py", "tests/unit/test_file_committer.py"),
         "connectors/files/standings.py": ("tests/unit/test_file_standings.py",),
+        "connectors/lake/standings.py": ("tests/unit/test_lake_standings.py",),
         "connectors/kafka/committer.py": ("tests/unit/test_kafka_committer.py",),
         "connectors/kafka/names.py": ("tests/unit/test_kafka_names.py", "tests/unit/test_kafka_committer.py"),
         "connectors/kafka/rpc/groups.py": ("tests/unit/test_kafka_committer.py", "tests/unit/test_kafka_source.py"),

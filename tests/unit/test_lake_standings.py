@@ -1,0 +1,80 @@
+"""What a table's log means for a staged data file, for every combination of facts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kafka_eos.connectors.lake.standings import OVER, Seen, judged
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Standing
+
+
+def at(epoch: int, term: int) -> EpochId:
+    return EpochId(Epoch(epoch), Term(term))
+
+
+OF = at(5, 3)
+"""The epoch of the staged file."""
+OLDER = {None, at(4, 3), at(9, 2)}
+THIS = {OF, at(6, 3)}
+NEWER = {at(1, 4), at(5, 4), at(9, 4)}
+FENCES = {None, 2, 3, 4, OVER}
+
+
+@dataclass(frozen=True)
+class Facts:
+    same_table: bool
+    has_fence: bool
+    fence: int | None
+    marker: EpochId | None
+    as_promised: bool
+
+    def judged(self) -> Standing:
+        seen = Seen("table", "schema", 7, self.fence, self.marker)
+        return judged(OF, self.has_fence, self.same_table, seen, self.as_promised)
+
+
+def everything() -> Iterator[Facts]:
+    flags = (False, True)
+    for each in itertools.product(flags, flags, FENCES, OLDER | THIS | NEWER, flags):
+        yield Facts(*each)
+
+
+YES, NO, ANY = {True}, {False}, {True, False}
+THERE = FENCES - {None}
+TABLE = [
+    # that table, it leaves a fence, fence, newest commit, file as promised, standing
+    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, Standing.UNKNOWN),
+    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, Standing.UNKNOWN),
+    (YES, YES, THERE, THIS, ANY, Standing.COMMITTED),
+    (YES, YES, THERE, NEWER, ANY, Standing.UNKNOWN),
+    (YES, YES, THERE, OLDER, YES, Standing.PREPARED),
+    (YES, YES, THERE, OLDER, NO, Standing.LOST),
+    # a job without an identity leaves none
+    (YES, NO, FENCES, THIS, ANY, Standing.COMMITTED),
+    (YES, NO, FENCES, NEWER, ANY, Standing.UNKNOWN),
+    (YES, NO, FENCES, OLDER, YES, Standing.PREPARED),
+    (YES, NO, FENCES, OLDER, NO, Standing.LOST),
+]
+
+
+def test_every_combination_has_the_standing_of_the_table() -> None:
+    for facts in everything():
+        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised)
+        rows = [row for *wanted, row in TABLE if all(each in want for each, want in zip(found, wanted, strict=True))]
+
+        assert rows == [facts.judged()], facts
+
+
+def test_a_file_that_is_not_there_is_lost_only_if_the_log_says_that_it_was_not_committed() -> None:
+    for facts in everything():
+        if facts.judged() is Standing.LOST:
+            assert facts.same_table
+            assert facts.marker is None or (facts.marker.term, facts.marker.epoch) < (OF.term, OF.epoch)
+
+
+def test_no_term_comes_behind_a_life_that_was_taken_over() -> None:
+    assert OVER > (1 << 40)
+    assert OVER < 1 << 63, "Delta keeps it as a number of 64 bits"
