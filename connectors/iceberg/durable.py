@@ -1,63 +1,91 @@
-"""Files of an Iceberg table's metadata in a directory, synced before anybody hears of them.
+"""Files of an Iceberg table's metadata, durable before anybody hears of them.
 
-The library writes metadata, manifests and lists of these through its ``FileIO``, and its own syncs none of them: after
-a power cut a catalog might name files that are empty.
-Rule: a file that is closed is durable, and so is its name. Object stores are as the library has them.
+The library writes metadata, manifests and lists of these through its ``FileIO``. Its own syncs no file: after a power
+cut a catalog might name files that are empty. And it sends an object as an upload, of which a process that dies leaves
+a part that nobody finds.
+And it deletes what it has written for a commit that was refused. But the refusal may be that of a second sending, by
+something between here and the catalog, and the first one was made: then the table names what is deleted.
+Rule: a file that is closed is durable, and so is its name. An object is one request, so it is whole or not there. What
+was written for a refused commit goes when the table was looked at again.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlparse
+from typing import Final
 
-from pyiceberg.io import OutputFile, OutputStream
+from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files.s3.client import Bucket
+from kafka_eos.connectors.iceberg.places import in_bucket, local_path
 
-_LOCAL: Final = ("", "file")
-
-
-def local_path(location: str) -> Path | None:
-    """The path of a file in a directory of this machine; None for one elsewhere."""
-    parsed = urlparse(location)
-    if parsed.scheme not in _LOCAL or parsed.netloc not in ("", "localhost"):
-        return None
-    return Path(os.path.abspath(parsed.path if parsed.scheme == "" else unquote(parsed.path)))
+_METADATA: Final = ".metadata.json"
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 class DurableFileIO(PyArrowFileIO):
     """What the library uses for a table's files."""
 
+    def __init__(self, properties: Mapping[str, str] = _NOTHING) -> None:
+        super().__init__({**properties})
+        self._refused = list[str]()
+
     def new_output(self, location: str) -> OutputFile:  # type: ignore[override]  # what it promises is its own class
-        path = local_path(location)
-        return super().new_output(location) if path is None else _DurableFile(location, path, super().new_input)
+        if (path := local_path(location)) is not None:
+            return _DurableFile(location, super().new_input, lambda new: _synced(path, new))
+        if (found := in_bucket(location, self.properties)) is not None:
+            return _DurableFile(location, super().new_input, lambda _: _Object(*found))
+        return super().new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Old metadata goes at once; see ``delete_refused``."""
+        name = location if isinstance(location, str) else location.location
+        if name.endswith(_METADATA):
+            super().delete(name)
+        else:
+            self._refused.append(name)
+
+    def delete_refused(self) -> None:
+        """Manifests that were written for a commit which was not made."""
+        refused, self._refused = self._refused, []
+        for name in refused:
+            super().delete(name)
 
 
 class _DurableFile(OutputFile):
-    def __init__(self, location: str, path: Path, opened: Any) -> None:
+    """``begin`` gets whether the file has to be new, and gives what is written to."""
+
+    def __init__(
+        self, location: str, opened: Callable[[str], InputFile], begin: Callable[[bool], OutputStream]
+    ) -> None:
         super().__init__(location)
-        self._path, self._opened = path, opened
+        self._opened, self._begin = opened, begin
 
     def __len__(self) -> int:
-        return self._path.stat().st_size
+        return len(self.to_input_file())
 
     def exists(self) -> bool:
-        return self._path.exists()
+        return self.to_input_file().exists()
 
-    def to_input_file(self) -> Any:
+    def to_input_file(self) -> InputFile:
         return self._opened(self.location)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        disk.create_directory(self._path.parent)
-        return _Synced(self._path, "w" if overwrite else "x")
+        return self._begin(not overwrite)
+
+
+def _synced(path: Path, new: bool) -> _Synced:
+    disk.create_directory(path.parent)
+    return _Synced(path, "x" if new else "w")
 
 
 class _Synced(io.BufferedWriter):
-    """A new file."""
+    """A file of a directory."""
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(io.FileIO(path, mode))
@@ -69,3 +97,17 @@ class _Synced(io.BufferedWriter):
             os.fsync(self.fileno())
             super().close()
             disk.sync_directory(self._directory)
+
+
+class _Object(io.BytesIO):
+    """An object of a bucket. The library gives each a name that no other has."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        super().__init__()
+        self._bucket, self._name = bucket, name
+
+    def close(self) -> None:
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
+            self._bucket.put(self._name, content)

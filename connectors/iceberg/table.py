@@ -17,7 +17,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -59,11 +58,11 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_eos.connectors.files.places import on_network
-from kafka_eos.connectors.iceberg.durable import DurableFileIO, local_path
+from kafka_eos.connectors.iceberg import places
+from kafka_eos.connectors.iceberg.durable import DurableFileIO
 from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import LocalStore, Store
+from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -99,7 +98,11 @@ class IcebergTable:
     # ------------------------------------------------------------ tables.LakeTable
 
     def store(self) -> Store:
-        return LocalStore(self.directory() / "data")
+        with self.mapped(Retryable, "look into"):
+            table = self._newest or self.opened()
+            if (store := places.store_of(table.location(), table.io.properties)) is None:
+                raise ConfigError(_elsewhere(self.text, table.location()))
+            return store
 
     def look(self, life: LakeLife) -> Seen:
         with self.mapped(Retryable, "look into"):
@@ -154,6 +157,9 @@ class IcebergTable:
             try:
                 transaction.commit_transaction()
             except CommitFailedException as error:
+                # Refused may be what something on the way has sent twice.
+                if self.opened().snapshot_by_id(snapshot.snapshot_id) is None and isinstance(table.io, DurableFileIO):
+                    table.io.delete_refused()
                 raise Overtaken from error
 
     def _as_seen(self, seen: Seen) -> Table:
@@ -218,15 +224,9 @@ class IcebergTable:
                 raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
             return Fit(schema_to_pyarrow(table.schema()), (), str(table.metadata.table_uuid), _in_short(table))
 
-    def directory(self) -> Path:
-        with self.mapped(Retryable, "look into"):
-            location = (self._newest or self.opened()).location()
-            if (path := local_path(location)) is None:
-                raise ConfigError(_elsewhere(self.text, location))
-            return path
-
     def notices(self) -> Sequence[str]:
-        return on_network(self.directory())
+        with self.mapped(Retryable, "look into"):
+            return places.notices(self.opened().location())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows that are there now."""
@@ -245,7 +245,7 @@ class IcebergTable:
     @cached_property
     def _loaded(self) -> Catalog:
         try:
-            catalog = load_catalog(self._catalog_name, **{**_FILE_IO, **self._properties})
+            catalog = load_catalog(self._catalog_name, **{**self._properties, **_FILE_IO})
             if (session := getattr(catalog, "_session", None)) is not None:  # of REST: it would wait for ever
                 session.request = partial(session.request, timeout=_ANSWER_SECONDS)
             return catalog
@@ -315,19 +315,19 @@ def _manifests(table: Table) -> int:
 
 def problems(table: Table) -> Iterator[str]:
     """Why a data file cannot just be added, with what to do about it."""
-    if local_path(table.location()) is None:
+    if places.store_of(table.location(), table.io.properties) is None:
         yield _elsewhere("it", table.location())
     if table.format_version not in (1, 2):
         yield f"its format version is {table.format_version}, which pyiceberg cannot write: use one of version 2"
     if fields := table.spec().fields:
         by = ", ".join(field.name for field in fields)
         yield f"it is partitioned by {by}: IcebergSink writes to tables without partitions"
-    if places := [name for name in _PLACES if table.properties.get(name, "false") != "false"]:
-        yield f"its data files lie elsewhere ({', '.join(places)}): unset it"
+    if elsewhere := [name for name in _PLACES if table.properties.get(name, "false") != "false"]:
+        yield f"its data files lie elsewhere ({', '.join(elsewhere)}): unset it"
 
 
 def _elsewhere(what: str, location: str) -> str:
-    return f"{what} lies at {location}: IcebergSink writes to tables in a directory of this machine"
+    return f"{what} lies at {location}: IcebergSink writes to tables in a directory of this machine or on S3"
 
 
 def _in_one_try(table: Table) -> Table:
@@ -343,7 +343,7 @@ def _snapshot(table: Table) -> int:
 
 
 def _data(table: Table) -> str:
-    return f"{table.location().rstrip('/')}/data"
+    return f"{table.location().rstrip('/')}/{places.DATA}"
 
 
 def _in_short(table: Table) -> str:

@@ -22,7 +22,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
 from kafka_eos.connectors.iceberg import IcebergSink, table
-from kafka_eos.connectors.iceberg.durable import local_path
+from kafka_eos.connectors.iceberg.places import in_bucket, local_path, store_of
+from kafka_eos.connectors.lake.tables import LakeLife, Overtaken
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import JobContext, Outcome, TaskContext
@@ -186,6 +187,37 @@ def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
     assert rest.rows() == [1]
 
 
+def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifests(rest: RestLake) -> None:
+    """Something between the job and the catalog has sent it a second time. Others may read the table at once."""
+    life = Life(rest)
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    right = permit(committer, at(1, 1), committables)
+
+    def twice(land: Land) -> str:
+        land()
+        return land()
+
+    rest.server.commits = twice
+    assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+
+    assert rest.rows() == [1]
+
+
+def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, life: Life) -> None:
+    committer = life.recovered(1)
+    committables = life.prepared(1, 1, [1])
+    seen = committer._table.look(LakeLife("orders", life.identity))
+    lake.others_append()
+    before = {*(lake.where / "metadata").iterdir()}
+
+    with pytest.raises(Overtaken):
+        committer._table.fence(seen, LakeLife("orders", life.identity), 1)
+
+    assert {*(lake.where / "metadata").iterdir()} == before
+    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+
+
 def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(lake: IcebergLake, life: Life) -> None:
     """The process died before it could remove the note; then others deleted the rows, and kept the snapshot."""
     committer = life.recovered(1)
@@ -303,9 +335,11 @@ def test_a_table_whose_data_lies_elsewhere_is_refused(lake: IcebergLake, name: s
         sink(lake).check(JOB)
 
 
-def test_a_table_in_an_object_store_is_refused_before_anything_is_asked_there() -> None:
+def test_a_table_that_is_neither_in_a_directory_nor_in_a_bucket_is_refused() -> None:
+    assert store_of("gs://bucket/shop/rows", {}) is None
+    assert store_of("file://host/shop/rows", {}) is None
+    assert in_bucket("s3://bucket", {}) is None
     assert local_path("s3://bucket/shop/rows") is None
-    assert local_path("file://host/shop/rows") is None
     assert local_path("file:///a%20b/rows") == Path("/a b/rows")
     assert local_path("/a%20b/rows") == Path("/a%20b/rows")
 

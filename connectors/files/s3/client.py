@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
@@ -68,6 +68,15 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class Keys:
+    """Who asks, where it is not left to boto3 to find that out. Shown nowhere."""
+
+    identity: str = field(repr=False)
+    secret: str = field(repr=False)
+    session: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Upload:
     """An upload that has not ended."""
 
@@ -87,14 +96,15 @@ class Listed:
 class Bucket:
     """May be used from threads. Names are below the prefix."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, keys: Keys | None = None) -> None:
         expect_extra("s3", "a sink on S3")
         import boto3
         from botocore.config import Config
 
         self.address = address
         # A session of its own: the default one is no affair of threads.
-        self._s3: Any = boto3.session.Session().client(
+        session = boto3.session.Session(*(() if keys is None else (keys.identity, keys.secret, keys.session)))
+        self._s3: Any = session.client(
             "s3", endpoint_url=address.endpoint, region_name=address.region, config=Config(**_CLIENT)
         )
 

@@ -1,0 +1,86 @@
+"""Where an Iceberg table lies: in a directory of this machine, or below a prefix of a bucket.
+
+Rule: nothing is asked of a place here, and what has neither form is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from pyiceberg.io import (
+    AWS_ACCESS_KEY_ID,
+    AWS_REGION,
+    AWS_SECRET_ACCESS_KEY,
+    AWS_SESSION_TOKEN,
+    S3_ACCESS_KEY_ID,
+    S3_ENDPOINT,
+    S3_REGION,
+    S3_SECRET_ACCESS_KEY,
+    S3_SESSION_TOKEN,
+)
+
+from kafka_eos.connectors.files.places import on_network
+from kafka_eos.connectors.files.s3.client import Address, Bucket, Keys
+from kafka_eos.connectors.lake.objects import BucketStore
+from kafka_eos.connectors.lake.stores import LocalStore, Store
+
+_LOCAL: Final = ("", "file")
+_S3: Final = ("s3", "s3a", "s3n")
+DATA: Final = "data"
+"""The directory of data files in that of the table."""
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a file in a directory of this machine; None for one elsewhere."""
+    parsed = urlparse(location)
+    if parsed.scheme not in _LOCAL or parsed.netloc not in ("", "localhost"):
+        return None
+    return Path(os.path.abspath(parsed.path if parsed.scheme == "" else unquote(parsed.path)))
+
+
+def in_bucket(location: str, properties: Mapping[str, str]) -> tuple[Bucket, str] | None:
+    """The bucket with the directory of an object, and its name there; None for what is in no bucket.
+
+    ``properties``: of the catalog, with those that it has given for the table. boto3 knows what they do not say.
+    """
+    scheme, _, rest = location.partition("://")
+    bucket, _, key = rest.partition("/")
+    prefix, _, name = key.strip("/").rpartition("/")
+    if scheme not in _S3 or not (bucket and prefix and name):
+        return None
+    region = properties.get(S3_REGION, properties.get(AWS_REGION))
+    return _bucket(Address(bucket, prefix, properties.get(S3_ENDPOINT), region), _keys(properties)), name
+
+
+def store_of(location: str, properties: Mapping[str, str]) -> Store | None:
+    """Where the data files of the table at ``location`` lie; None if that is neither a directory nor in a bucket."""
+    if (path := local_path(location)) is not None:
+        return LocalStore(path / DATA)
+    found = in_bucket(f"{location.rstrip('/')}/{DATA}/_", properties)
+    return None if found is None else BucketStore(found[0])
+
+
+def notices(location: str) -> Sequence[str]:
+    """What a start has to say of the place."""
+    path = local_path(location)
+    return [] if path is None else on_network(path)
+
+
+def _keys(properties: Mapping[str, str]) -> Keys | None:
+    own = (S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN)
+    general = (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)
+    identity, secret, session = (
+        properties.get(name, properties.get(other)) for name, other in zip(own, general, strict=True)
+    )
+    return None if identity is None or secret is None else Keys(identity, secret, session)
+
+
+@lru_cache(maxsize=32)
+def _bucket(address: Address, keys: Keys | None) -> Bucket:
+    """A client is dear, and a table is opened for each look. A catalog may give other keys each hour."""
+    return Bucket(address, keys)
