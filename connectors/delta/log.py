@@ -30,6 +30,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from kafka_eos.connectors.delta.places import LogPlace
 from kafka_eos.connectors.files.names import PARTITION_NAME
 from kafka_eos.connectors.lake.keyed import aligned
+from kafka_eos.connectors.lake.partitions import ByColumns
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
@@ -204,7 +205,7 @@ class DeltaLog:
             if wrong := [*problems(table)]:
                 raise ConfigError(f"DeltaSink cannot write to {self.text}: {'; '.join(wrong)}")
             metadata, columns = table.metadata(), pa.schema(table.schema().to_arrow())
-            return Fit(columns, metadata.partition_columns, str(metadata.id), _in_short(table))
+            return Fit(columns, ByColumns(metadata.partition_columns), str(metadata.id), _in_short(table))
 
     def expect_replaceable(self) -> None:
         with self.mapped(Retryable, "look into"):

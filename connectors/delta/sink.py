@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos.connectors.files.formats.fields import fields_of
-from kafka_eos.connectors.lake.sink import LakeSink, replacing
+from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Json
@@ -76,8 +75,5 @@ def _columns(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
     """ConfigError for what cannot be columns of a table that is made."""
     if isinstance(by, str):
         raise ConfigError(f"DeltaSink(partition_by={by!r}): give a list of columns, [{by!r}]")
-    if by and not create:
-        raise ConfigError("DeltaSink: partition_by is for create=True; a table that is there says it itself")
-    if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
-        raise ConfigError(f"DeltaSink(partition_by=…): {value.__name__} has no field {', '.join(map(str, unknown))}")
+    expect_parts(by, value, create, "DeltaSink")
     return by

@@ -6,10 +6,10 @@ Rule: pyiceberg is imported when a sink is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from kafka_eos.connectors.lake.sink import LakeSink, replacing
+from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.interfaces import Json
@@ -31,6 +31,10 @@ class IcebergSink(LakeSink[T]):
     ``create``      make the table at the start if it is not there, with the columns of ``value``
     ``key``         columns that tell a row: a value replaces the row of its key. Without it every value is a new row
     ``delete``      values for which it is true delete the row of their key
+
+    ``partition_by``  by what the table is partitioned that ``create`` makes: columns, or ``"year(at)"``,
+                      ``"month(at)"``, ``"day(at)"``, ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``.
+                      One that is there says it itself
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class IcebergSink(LakeSink[T]):
         properties: Mapping[str, str] = _NOTHING,
         value: type[T] | None = None,
         create: bool = False,
+        partition_by: Sequence[str] = (),
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
@@ -54,7 +59,8 @@ class IcebergSink(LakeSink[T]):
         from kafka_eos.connectors.iceberg.table import IcebergTable
 
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
-        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, key=key, delete=delete)
+        by = _parted(partition_by, value, create)
+        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, by, key, delete)
 
     def price(self) -> Sequence[str]:
         """See ``interfaces.Priced``."""
@@ -77,6 +83,16 @@ class IcebergSink(LakeSink[T]):
 
     def __repr__(self) -> str:
         return f"IcebergSink({self._table.text!r})"
+
+
+def _parted(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
+    """ConfigError for what a table that is made cannot be partitioned by."""
+    from kafka_eos.connectors.iceberg.partitions import parsed
+
+    if isinstance(by, str):
+        raise ConfigError(f"IcebergSink(partition_by={by!r}): give a list, [{by!r}]")
+    expect_parts([parsed(text)[0] for text in by], value, create, "IcebergSink")
+    return by
 
 
 def _expect_name(table: object) -> None:

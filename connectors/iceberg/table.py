@@ -53,12 +53,11 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as Described
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_eos.connectors.iceberg import places
+from kafka_eos.connectors.iceberg import partitions, places
 from kafka_eos.connectors.iceberg.durable import DurableFileIO
 from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
@@ -207,14 +206,18 @@ class IcebergTable:
             return self._catalog.table_exists(self._name)
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
-        """With its namespace, and without partitions. Raises ConfigError if Iceberg has no counterpart for a column."""
+        """With its namespace. Raises ConfigError if Iceberg has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
             try:
                 self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
-                self._catalog.create_table_if_not_exists(self._name, schema)
-            except (NamespaceAlreadyExistsError, TableAlreadyExistsError):
+                if not by:
+                    self._catalog.create_table_if_not_exists(self._name, schema)
+                    return
+                with self._catalog.create_table_transaction(self._name, schema) as made, made.update_spec() as spec:
+                    partitions.add_to(spec, by)
+            except (NamespaceAlreadyExistsError, TableAlreadyExistsError, CommitFailedException):
                 return  # somebody else has just made it
-            except (UnsupportedPyArrowTypeException, TypeError) as error:
+            except (UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
                 raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
 
     def fit(self) -> Fit:
@@ -222,7 +225,8 @@ class IcebergTable:
             table = self.opened()
             if wrong := [*problems(table)]:
                 raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
-            return Fit(schema_to_pyarrow(table.schema()), (), str(table.metadata.table_uuid), _in_short(table))
+            columns, uuid = schema_to_pyarrow(table.schema()), str(table.metadata.table_uuid)
+            return Fit(columns, partitions.Spec(table), uuid, _in_short(table))
 
     def notices(self) -> Sequence[str]:
         with self.mapped(Retryable, "look into"):
@@ -283,7 +287,7 @@ def described(table: Table, file: DataFile) -> Described:
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partitions.record(table, file.partition),
         file_size_in_bytes=file.size,
         spec_id=table.metadata.default_spec_id,
         sort_order_id=None,
@@ -319,9 +323,7 @@ def problems(table: Table) -> Iterator[str]:
         yield _elsewhere("it", table.location())
     if table.format_version not in (1, 2):
         yield f"its format version is {table.format_version}, which pyiceberg cannot write: use one of version 2"
-    if fields := table.spec().fields:
-        by = ", ".join(field.name for field in fields)
-        yield f"it is partitioned by {by}: IcebergSink writes to tables without partitions"
+    yield from partitions.problems(table)
     if elsewhere := [name for name in _PLACES if table.properties.get(name, "false") != "false"]:
         yield f"its data files lie elsewhere ({', '.join(elsewhere)}): unset it"
 
@@ -349,7 +351,8 @@ def _data(table: Table) -> str:
 def _in_short(table: Table) -> str:
     """All that ``fit`` looks at."""
     places = [table.properties.get(name) for name in _PLACES]
-    said = [table.schema().model_dump_json(), str(table.spec()), table.location(), table.format_version, places]
+    spec = table.spec()
+    said = [table.schema().model_dump_json(), spec.spec_id, str(spec), table.location(), table.format_version, places]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 

@@ -19,7 +19,8 @@ from kafka_eos.connectors.files.formats.arrow import ArrowLayout
 from kafka_eos.connectors.files.formats.base import Body, Out
 from kafka_eos.connectors.files.formats.fields import picker
 from kafka_eos.connectors.files.names import partition
-from kafka_eos.connectors.lake.rows import ROW_GROUP, counterpart, partition_of
+from kafka_eos.connectors.lake.partitions import partition_of
+from kafka_eos.connectors.lake.rows import ROW_GROUP, counterpart
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.connectors.rejecting import each_row
@@ -60,7 +61,7 @@ class KeyedLayout:
         self._key, self._delete, self._names = key, delete, [*columns.names]
         self._required = [field.name for field in columns if not field.nullable]
         self._pick = picker(value, self._names)
-        self._place = partition_of(fit.by, value) if fit.by else None
+        self._place = partition_of(fit.partitions, value)
         fields = [field.with_nullable(field.name not in key) for field in columns]
         staged = pa.schema([*fields, pa.field(DELETED, pa.bool_(), False)])
         self._staged = ArrowLayout(None, staged, False, "snappy", ROW_GROUP)

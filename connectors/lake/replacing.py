@@ -22,6 +22,7 @@ from kafka_eos.connectors.files.open_files import OpenFiles, Roll, Shape
 from kafka_eos.connectors.files.staging import Staging
 from kafka_eos.connectors.lake.keyed import DELETED, Newest, StagedRows
 from kafka_eos.connectors.lake.names import Promise
+from kafka_eos.connectors.lake.partitions import ByColumns
 from kafka_eos.connectors.lake.rows import ROW_GROUP, changed
 from kafka_eos.connectors.lake.staging import LakeStaging
 from kafka_eos.connectors.lake.standings import Seen
@@ -60,10 +61,10 @@ def replacement(table: LakeTable, seen: Seen, promises: Sequence[Promise], part:
                 out.add(_filtered(table.rows(file, fit.columns), stays))
         for newest in staged:
             out.add(newest.rows())
-        bounded = {name for newest in staged for name in newest.key}
+        bounded = sorted({name for newest in staged for name in newest.key} - {*fit.partitions.left_out})
         promises, rows = out.finish()
         added = [
-            DataFile(promise.file, promise.size, records, promise.partition, sorted(bounded - {*fit.by}))
+            DataFile(promise.file, promise.size, records, promise.partition, bounded)
             for promise, records in zip(promises, rows, strict=True)
         ]
         return Replacement(added, removed, [promise.part for promise in promises])
@@ -77,7 +78,7 @@ def misfit(fit: Fit, staged: pa.Schema, promise: Promise) -> str | None:
     if not promise.key:
         return changed(fit, staged, promise.partition)
     columns = pa.schema([field for field in staged if field.name != DELETED])
-    return changed(replace(fit, by=()), columns, ())
+    return changed(replace(fit, partitions=ByColumns()), columns, {})
 
 
 def _by_key(promises: Sequence[Promise]) -> Mapping[tuple[str, ...], list[Promise]]:
@@ -124,8 +125,8 @@ class _Out:
     """New data files, in the partitions of the table."""
 
     def __init__(self, table: LakeTable, fit: Fit, part: Callable[[int], Part]) -> None:
-        self._table, self._by = table, fit.by
-        layout = ArrowLayout(None, fit.columns, False, "snappy", ROW_GROUP, fit.by)
+        self._table, self._partitions = table, fit.partitions
+        layout = ArrowLayout(None, fit.columns, False, "snappy", ROW_GROUP, fit.partitions.left_out)
         shape = Shape(layout, "parquet", False, None, Roll(size=_SIZE), False)
         self._staging: Staging[Any] = LakeStaging(table.store(), table.text, fit)
         self._files = OpenFiles(self._staging, shape, part)
@@ -151,16 +152,16 @@ class _Out:
         """Which rows are of which partition; None is all of them."""
         if not len(batch):
             return {}
-        if not self._by:
+        if not self._partitions.columns:
             return {"": None}
         found: dict[str, list[int] | None] = {}
-        for row, values in enumerate(batch.select([*self._by]).to_pylist()):
+        for row, values in enumerate(batch.select([*self._partitions.columns]).to_pylist()):
             found.setdefault(self._place(values), []).append(row)  # type: ignore[union-attr]
         return found
 
     def _place(self, values: Mapping[str, object]) -> str:
         try:
-            return partition(values)
+            return partition(self._partitions.of(values))
         except ValueError as error:
             raise ConfigError(
                 f"{self._table.text} has rows in a partition that the sink cannot write again: {error}. Delete them, "

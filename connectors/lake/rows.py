@@ -5,7 +5,7 @@ Rule: the table says what its columns are; a value that one would change is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ import pyarrow.types as kinds
 
 from kafka_eos.connectors.files.formats.arrow import ArrowLayout, arrow_schema
 from kafka_eos.connectors.files.formats.fields import fields_of
-from kafka_eos.connectors.files.names import DEFAULT_PARTITION
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.errors import ConfigError
 
@@ -43,40 +42,23 @@ def layout_of(fit: Fit, value: Any, table: str) -> ArrowLayout:
     """
     schema = fit.columns
     if value is None:
-        return ArrowLayout(None, schema, False, "snappy", ROW_GROUP, fit.by)
+        return ArrowLayout(None, schema, False, "snappy", ROW_GROUP, fit.partitions.left_out)
     if wrong := [*_misfits(schema, value)]:
         raise ConfigError(f"rows of {value.__name__} do not fit into {table}: {'; '.join(wrong)}")
     kept = pa.schema([schema.field(name) for name in fields_of(value, "")])
-    if missing := [name for name in fit.by if name not in kept.names]:
+    if missing := [name for name in fit.partitions.columns if name not in kept.names]:
         raise ConfigError(f"{table} is partitioned by {', '.join(missing)}, and {value.__name__} has no such field")
-    return ArrowLayout(value, kept, False, "snappy", ROW_GROUP, fit.by)
+    return ArrowLayout(value, kept, False, "snappy", ROW_GROUP, fit.partitions.left_out)
 
 
-def partition_of(by: Sequence[str], value: Any) -> Callable[[Any], Mapping[str, object]]:
-    """Of each row, what it has in the columns ``by``. ValueError for what would come back as null."""
-
-    def of(row: Any) -> Mapping[str, object]:
-        if value is None and not isinstance(row, Mapping):
-            raise ValueError(f"expected a dict with the columns, got {type(row).__name__}")
-        found = {name: row.get(name) if value is None else getattr(row, name) for name in by}
-        for name, cell in found.items():
-            if cell in ("", DEFAULT_PARTITION):
-                raise ValueError(f"column {name!r}: {cell!r} cannot be in a column by which a table is partitioned")
-        return found
-
-    return of
-
-
-def changed(fit: Fit, then: pa.Schema, partition: Collection[str]) -> str | None:
+def changed(fit: Fit, then: pa.Schema, partition: Mapping[str, str | None]) -> str | None:
     """Why a data file with the columns ``then`` does not fit into a table as it is now; None if it does.
 
-    ``partition``: the columns by which the table was partitioned, which the file does not have.
     A column, or what is in one, is the same if it has the same id, as Iceberg gives them, and else the same name.
     """
-    if {*fit.by} != {*partition}:
-        now_by, was_by = (", ".join(names) or "nothing" for names in (fit.by, partition))
-        return f"it is partitioned by {now_by} now, and was by {was_by}"
-    now = [field for field in fit.columns if field.name not in partition]
+    if (why := fit.partitions.otherwise(partition)) is not None:
+        return why
+    now = [field for field in fit.columns if field.name not in fit.partitions.left_out]
     there, given = ({known: (at, field) for known, at, field in _all(fields)} for fields in (now, then))
     for known, (at, field) in given.items():
         if known not in there:

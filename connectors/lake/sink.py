@@ -6,14 +6,16 @@ imported when a sink is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.connectors.files.names import partition
 from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.writer import FileWriter
+from kafka_eos.connectors.lake.partitions import partition_of
 from kafka_eos.connectors.lake.tables import Fit, LakeTable
 from kafka_eos.connectors.rejecting import each_row, encoded
 from kafka_eos.connectors.unmarked import Unmarked
@@ -39,6 +41,14 @@ def replacing(version: str) -> tuple[str, ...]:
         "the commit holds the keys of its epoch in memory",
         "a commit of another writer makes one of the job read and write again",
     )
+
+
+def expect_parts(by: Sequence[str], value: Any, create: bool, sink: str) -> None:
+    """ConfigError if a table that the sink makes cannot be partitioned by these columns."""
+    if by and not create:
+        raise ConfigError(f"{sink}: partition_by is for create=True; a table that is there says it itself")
+    if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
+        raise ConfigError(f"{sink}(partition_by=…): {value.__name__} has no field {', '.join(map(str, unknown))}")
 
 
 class SinkTable(LakeTable, Protocol):
@@ -106,7 +116,7 @@ class LakeSink(Unmarked, Generic[T]):
         with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
             layout, fit = self._found()
             staging = LakeStaging(self._table.store(), self._table.text, fit, self._key)
-        by = None if self._key else self._partitions(fit)
+        by = None if self._key else partition_of(fit.partitions, self._value)
         return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, by, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
@@ -137,7 +147,7 @@ class LakeSink(Unmarked, Generic[T]):
         from kafka_eos.connectors.lake.keyed import told
 
         layout, fit = self._as_found
-        by = None if self._key else self._partitions(fit)
+        by = None if self._key else partition_of(fit.partitions, self._value)
 
         def of(rows: Batch[Any]) -> pa.Table:
             if by is not None:
@@ -167,9 +177,3 @@ class LakeSink(Unmarked, Generic[T]):
         if not self._key:
             return "append"
         return "upsert" if self._delete is None else "upsert and delete"
-
-    def _partitions(self, fit: Fit) -> Callable[[Any], Mapping[str, object]] | None:
-        """Of a value, the partition that it belongs to; None if there are none."""
-        from kafka_eos.connectors.lake.rows import partition_of
-
-        return partition_of(fit.by, self._value) if fit.by else None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from kafka_eos.connectors.lake.partitions import Partitions
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.ids import EpochId, JobIdentity
@@ -33,7 +34,7 @@ class DataFile:
     """A staged file that a commit names.
 
     ``name``       below the store's root
-    ``partition``  what all its rows have in the columns by which the table is partitioned, as text; None is null
+    ``partition``  the one that all its rows are of, as the table's ``Partitions`` tell it, as text; None is null
     ``bounded``    columns of which the log may tell the least and the greatest value, besides those that it always does
     """
 
@@ -61,14 +62,14 @@ class LiveFile:
 class Fit:
     """What a data file has to fit.
 
-    ``columns``  of the table
-    ``by``       those by which it is partitioned: a file has rows of one partition, and not these columns
-    ``table``    the table's identity
-    ``schema``   all of the other three in short, as ``Seen`` has it
+    ``columns``     of the table
+    ``partitions``  those that it has: a file has rows of one
+    ``table``       the table's identity
+    ``schema``      all of the other three in short, as ``Seen`` has it
     """
 
     columns: pa.Schema
-    by: Sequence[str]
+    partitions: Partitions
     table: str
     schema: str
 

@@ -17,8 +17,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
 from kafka_eos.connectors.iceberg import IcebergSink, table
@@ -315,15 +313,6 @@ def test_a_field_that_iceberg_has_no_type_for_is_refused_at_the_start(lake: Iceb
 def test_a_table_that_rows_do_not_fit_into_is_refused(lake: IcebergLake) -> None:
     with pytest.raises(ConfigError, match=r"rows of Order do not fit into test:shop\.rows: it has no column user"):
         sink(lake, value=Order).check(JOB)
-
-
-def test_a_partitioned_table_is_refused(lake: IcebergLake) -> None:
-    schema = lake.table().schema()
-    by = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
-    lake.catalog().create_table("shop.parts", schema, partition_spec=by)
-
-    with pytest.raises(ConfigError, match="it is partitioned by id: IcebergSink writes to tables without"):
-        sink(lake, "shop.parts").check(JOB)
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.object-storage.enabled"])

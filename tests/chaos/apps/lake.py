@@ -33,7 +33,10 @@ CATALOG = {
     "uri": f"sqlite:///{os.environ['TEST_TABLES']}/catalog.db",
     "warehouse": f"file://{os.environ['TEST_TABLES']}/iceberg",
 }
-totals.sink(IcebergSink("shop.totals", properties=CATALOG, value=Total, create=True), name="to-iceberg")
+totals.sink(
+    IcebergSink("shop.totals", properties=CATALOG, value=Total, create=True, partition_by=["bucket[4](account)"]),
+    name="to-iceberg",
+)
 totals.sink(
     DeltaSink(os.environ["TEST_TABLES"] + "/newest", value=Total, create=True, key="account"), name="newest-to-delta"
 )
