@@ -16,7 +16,7 @@ from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.names import Part
 from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.names import Promise
-from kafka_eos.connectors.lake.replacing import misfit, replacement
+from kafka_eos.connectors.lake.replacing import Replacement, misfit, replacement
 from kafka_eos.connectors.lake.standings import OVER, Seen, judged
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, LakeLife, LakeTable, Overtaken
@@ -115,7 +115,7 @@ class LakeCommitter:
         """If it is known that nothing was committed, and never will be, what was written for it goes."""
         part = names.made_by_commit(life.job, life.identity, epoch)
         try:
-            made = replacement(self._table, seen, keyed, part)
+            made = self._made(seen, keyed, part)
             hit("lake.replaced")
             self._table.change(seen, life, fence, epoch, [*files, *made.added], made.removed)
         except Overtaken:
@@ -124,6 +124,16 @@ class LakeCommitter:
             raise
         hit("lake.commit.after")
         self._forget(made.parts)
+
+    def _made(self, seen: Seen, keyed: Sequence[Promise], part: Callable[[int], Part]) -> Replacement:
+        """Raises Overtaken also if another process has ended this attempt: it has committed the epoch, or a newer one.
+
+        What came in between is in the log: a newer term is found there.
+        """
+        try:
+            return replacement(self._table, seen, keyed, part)
+        except Fenced as error:
+            raise Overtaken from error
 
     def _forget(self, parts: Sequence[Part]) -> None:
         """They are staged no more: a commit has them, or has read them."""

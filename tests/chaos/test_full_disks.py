@@ -33,7 +33,7 @@ PATIENT = {"KAFKA_EOS_MAX_RESTARTS": 1000}
 @pytest.fixture
 def small() -> Iterator[SmallDisk]:
     try:
-        with small_disk(Path(tempfile.mkdtemp(prefix="kafka-eos-small-"))) as disk:
+        with small_disk(Path(tempfile.mkdtemp(prefix="kafka-eos-small-")), megabytes=256) as disk:
             yield disk
     except MayNotMount as error:
         pytest.skip(f"a small file system needs the right to mount one: {error}")
@@ -61,17 +61,14 @@ def filled_and_emptied(job: Job, disk: SmallDisk, what: str) -> None:
     assert [event for event in events(job) if event["event"] == "revoked"] == []
 
 
+@pytest.mark.parametrize("of", ["TEST_OUT_DIR", "TEST_TABLES"], ids=["files", "tables"])
 def test_a_disk_that_is_full_while_files_are_staged_loses_nothing(
-    new_job: Callable[..., Job], database: Callable[[], str], small: SmallDisk, tmp_path: Path
+    new_job: Callable[..., Job], database: Callable[[], str], small: SmallDisk, tmp_path: Path, of: str
 ) -> None:
-    job = new_job(
-        300,
-        app="lake.py",
-        TEST_DATABASE=database(),
-        TEST_OUT_DIR=small.where / "lake",
-        TEST_TABLES=tmp_path / "tables",
-        **PATIENT,
-    )
+    """Of a directory of files, or of tables of a lake with their logs and their catalog."""
+    places = {"TEST_OUT_DIR": tmp_path / "lake", "TEST_TABLES": tmp_path / "tables", of: small.where / "small"}
+    places["TEST_TABLES"].mkdir()
+    job = new_job(300, app="lake.py", TEST_DATABASE=database(), **places, **PATIENT)
 
     filled_and_emptied(job, small, "No space left on device")
 

@@ -12,7 +12,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -114,6 +116,71 @@ class Cutter:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+class Liar:
+    """A proxy in front of a server: has uploads completed, and says of the first ``lies`` of them that it failed."""
+
+    def __init__(self, port: int, lies: int) -> None:
+        self._port, self._lies, self.told = port, lies, 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Liar:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        liar = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                with closing(HTTPConnection("127.0.0.1", liar._port)) as server:
+                    body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                    server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                    for name, value in self.headers.items():
+                        server.putheader(name, value)
+                    server.endheaders(body)
+                    answer = server.getresponse()
+                    content = answer.read()
+                if self.command == "POST" and "uploadId=" in self.path and liar.told < liar._lies:
+                    liar.told += 1
+                    self._answer(500, {}, b"")
+                else:
+                    self._answer(answer.status, dict(answer.getheaders()), content)
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_PUT(self) -> None:
+                self.do_GET()
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def do_DELETE(self) -> None:
+                self.do_GET()
+
+            def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+                self.send_response_only(status)
+                for name, value in headers.items():
+                    if name.lower() not in ("content-length", "transfer-encoding"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(headers.get("Content-Length", len(content))))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *said: object) -> None:
+                """Nobody reads it."""
+
+        return Handler
 
 
 def free_port() -> int:

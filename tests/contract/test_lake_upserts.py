@@ -17,10 +17,11 @@ from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake import committer as committing
 from kafka_eos.connectors.lake.names import CONTROL, Promise
+from kafka_eos.connectors.lake.staging import LakeStaging, StagedPart
 from kafka_eos.connectors.lake.tables import Overtaken
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing, TaskContext
+from kafka_eos.interfaces import Committable, JobContext, Json, Outcome, Standing, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
@@ -279,6 +280,28 @@ def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: L
         old.commit_all(right, committables)
 
     assert rows(lake) == [(1, "c")]
+    assert left(lake) == set()
+
+
+def test_a_commit_whose_files_another_one_of_the_epoch_has_removed_finds_the_epoch_committed(
+    lake: Lake, life: Life
+) -> None:
+    """Two processes of one term commit at once. The first to end removes what all other attempts have written."""
+    committer, faster = life.recovered(1), life.committer()
+    committables = staged(life, 1, 1, [(1, "a")])
+    right = permit(committer, at(1, 1), committables)
+    prepare = LakeStaging.prepare
+
+    def overtaken(staging: LakeStaging, files: Sequence[StagedPart]) -> list[dict[str, Json]]:
+        patch.undo()
+        assert {*faster.commit_all(right, committables)} == {Outcome.COMMITTED}
+        return prepare(staging, files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LakeStaging, "prepare", overtaken)
+        assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+
+    assert rows(lake) == [(1, "a")]
     assert left(lake) == set()
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,31 @@ def test_a_user_needs_no_more_than_its_table_and_a_schema(kit: Kit) -> None:
 
         commit(theirs.upsert(), theirs.prepared(theirs.upsert(), Account("a", 1)))
 
+        assert kit.ask("SELECT name FROM accounts") == [("a",)]
+    finally:
+        kit.ask(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
+
+
+def test_a_login_that_is_refused_between_decision_and_commit_is_asked_again_until_it_is_let_in(kit: Kit) -> None:
+    """As with a password that was changed on the server, and not yet where libpq finds it. Connections are cut too."""
+    user = f"u{uuid.uuid4().hex[:8]}"
+    kit.ask(f"CREATE ROLE {user} LOGIN; CREATE SCHEMA kafka_eos AUTHORIZATION {user}; GRANT ALL ON accounts TO {user}")
+    try:
+        theirs = Kit(kit.conninfo.replace("user=postgres", f"user={user}"))
+        committable = theirs.prepared(theirs.upsert(), Account("a", 1))
+        with committer_of(theirs.upsert()) as committer:
+            assert committer.probe(committable).standing is Standing.PREPARED
+            kit.ask(f"ALTER ROLE {user} NOLOGIN")
+            kit.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
+            for ask in (committer.probe, partial(committer.commit, permit())):
+                with pytest.raises(Retryable, match="could not"):
+                    ask(committable)
+            with pytest.raises(Retryable, match="could not"):
+                committer.commit(permit(), committable)
+            kit.ask(f"ALTER ROLE {user} LOGIN")
+
+            assert committer.probe(committable).standing is Standing.PREPARED
+            assert committer.commit(permit(), committable) is Outcome.COMMITTED
         assert kit.ask("SELECT name FROM accounts") == [("a",)]
     finally:
         kit.ask(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")

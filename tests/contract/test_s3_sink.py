@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import boto3
@@ -241,6 +242,25 @@ def test_a_completion_whose_answer_was_lost_is_committed(sink: FileSink, monkeyp
             sink.committer(job()).commit(PERMIT, committable)
 
     assert sink.committer(job(2)).commit(PERMIT, committable) is Outcome.ALREADY
+
+
+@pytest.mark.parametrize("lies", [1, 100], ids=["once", "for a while"])
+def test_a_completion_that_is_done_and_answered_with_an_error_is_committed_once(
+    store: Store, port: int, lies: int
+) -> None:
+    """The client itself asks again. Stores differ in what they answer to that; what counts is what is there."""
+    with s3_server.Liar(port, lies) as liar:
+        sink = FileSink(s3_server.address(liar.port, store.prefix))
+        (committable,) = prepared(sink, "x")
+        committer = sink.committer(job())
+        with suppress(Retryable):
+            committer.commit(PERMIT, committable)
+        assert 0 < liar.told <= lies
+
+        assert standing(sink, committable) is Standing.COMMITTED
+        assert committer.commit(PERMIT, committable) is Outcome.ALREADY
+    assert [store.read(name) for name in store.parts()] == [b'"x"\n']
+    assert store.uploads() == []
 
 
 @pytest.mark.parametrize("step", ["sent", "create", "complete"])

@@ -1,0 +1,104 @@
+"""Several that commit to one table of a lake at the same moment: two jobs, and two processes of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from kafka_eos.connectors.lake.committer import LakeCommitter
+from kafka_eos.errors import Retryable
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing
+from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, permit, standings
+from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg, left
+from tests.waiting import PATIENCE
+
+EPOCHS = range(1, 7)
+KEYED = (KeyedDelta, KeyedIceberg)
+
+
+class Other(Life):
+    """Of a job whose name begins like that of the first one."""
+
+    def context(self, term: int) -> JobContext:
+        return JobContext("orders-2", Term(term), {}, self.identity)
+
+
+@pytest.fixture(params=[DeltaLake, IcebergLake, *KEYED])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    make: Callable[[Path], Lake] = request.param
+    return make(tmp_path)
+
+
+def until_answered(call: Callable[[], set[Outcome]]) -> set[Outcome]:
+    """As the engine asks: again, as long as there is no answer."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call()
+        except Retryable:
+            assert time.monotonic() < deadline, "the table never had an answer"
+
+
+def committed(committer: LakeCommitter, right: CommitPermit, committables: list[Committable]) -> set[Outcome]:
+    return until_answered(lambda: {*committer.commit_all(right, committables)})
+
+
+def test_two_jobs_that_write_one_table_lose_and_double_nothing_of_each_other(lake: Lake) -> None:
+    """Each meets the other's commits again and again; with a key both write one row of the same."""
+
+    def written(life: Life, first: int) -> list[Committable]:
+        committer, done = life.recovered(1), list[Committable]()
+        for epoch in EPOCHS:
+            made = [*life.prepared(1, epoch, [first + epoch, 0]), *life.prepared(1, epoch, [first - epoch], subtask=1)]
+            assert committed(committer, permit(committer, at(epoch, 1), made), made) == {Outcome.COMMITTED}
+            done += made
+        return done
+
+    lives = [Life(lake), Other(lake)]
+    with ThreadPoolExecutor() as pool:
+        done = [*pool.map(written, lives, [100, 1000])]
+
+    own = sorted(first + sign * epoch for first in (100, 1000) for epoch in EPOCHS for sign in (1, -1))
+    assert lake.rows() == [0] * (1 if isinstance(lake, KEYED) else 2 * len(EPOCHS)) + own
+    for life, committables in zip(lives, done, strict=True):
+        committer = life.committer()
+        committer.hold(life.context(2))
+        assert committer.abort_orphans(life.context(2)) == []
+        assert standings(committer, committables) == {Standing.COMMITTED}
+    assert left(lake) == set()
+
+
+def test_two_processes_that_commit_the_same_epochs_at_once_commit_each_once(lake: Lake) -> None:
+    life, together = Life(lake), Barrier(2)
+    life.recovered(1)
+    epochs = {epoch: [*life.prepared(1, epoch, [epoch, -epoch])] for epoch in EPOCHS}
+
+    def both(_: int) -> list[set[Outcome]]:
+        committer, found = life.committer(), list[set[Outcome]]()
+        for epoch, committables in epochs.items():
+            right = permit(committer, at(epoch, 1), committables)
+            together.wait(PATIENCE)
+            try:
+                found.append(committed(committer, right, committables))
+            except BaseException:
+                together.abort()  # so that the other one does not wait for it
+                raise
+            together.wait(PATIENCE)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(both, range(2))
+
+    assert {*map(len, (*one, *other))} == {1}
+    assert [first | second for first, second in zip(one, other, strict=True)] == [
+        {Outcome.COMMITTED, Outcome.ALREADY}
+    ] * len(EPOCHS)
+    assert lake.rows() == sorted(n for epoch in EPOCHS for n in (epoch, -epoch))
+    assert life.committer().staged(life.context(1)) == []
+    assert left(lake) == set()
