@@ -76,9 +76,9 @@ POINTS: tuple[str, ...] = (
     "lake.replaced",
     "lake.commit.after",
     # rows for a receiver: before the first one, after each request, when all are sent and no trace says so
-    "http.before",
-    "http.between",
-    "http.after",
+    "outbox.before",
+    "outbox.between",
+    "outbox.after",
     "receipt.before",
     "receipt.after",
     "retention.recorded",

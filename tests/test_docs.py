@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xmlrpc.client import Fault
+from xmlrpc.server import SimpleXMLRPCServer
 
 import msgspec
 import psycopg
@@ -377,6 +380,38 @@ def test_the_requests_shown_are_sent(
 
     assert receiver.values() == [{"user": "ann", "amount": 3000}, {"user": "ann", "amount": 4000}]
     assert [*receiver.asked.values()] == [1, 1]
+
+
+def test_the_calls_shown_are_made(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:
+    """The pipeline of docs/idempotent.md as it is, but for the places where it reads, waits and sends."""
+    parcels, shipped = topic(2), dict[str, Any]()
+
+    def ship(key: str, parcel: str) -> bool:
+        if json.loads(parcel)["address"] == "nowhere":
+            raise Fault(7, "there is no such place")
+        shipped.setdefault(key, json.loads(parcel))
+        return True
+
+    (shown,) = blocks(ROOT / "docs/idempotent.md", "python")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, address in enumerate(("here", "nowhere", "there")):
+        producer.produce(parcels, json.dumps({"number": number, "address": address}), key=b"")
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    with SimpleXMLRPCServer(("127.0.0.1", 0), logRequests=False) as server:
+        server.register_function(ship)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        shown = shown.replace('KafkaSource("parcels"', f'KafkaSource("{parcels}"')
+        shown = shown.replace("localhost:8000", f"127.0.0.1:{server.server_address[1]}")
+        (tmp_path / "ship.py").write_text(shown.replace("/data/ship-outbox", str(tmp_path / "outbox")))
+        ref = AppRef(tmp_path / "ship.py")
+        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+        server.shutdown()
+
+    assert [*shipped.values()] == [{"number": 0, "address": "here"}, {"number": 2, "address": "there"}]
+    (aside,) = [path for path in (tmp_path / "outbox/refused").iterdir() if path.is_file()]
+    assert "there is no such place" in aside.read_text()
 
 
 def test_a_stream_is_a_table_of_another_job(tmp_path: Path, bootstrap: str, topic: Callable[..., str]) -> None:

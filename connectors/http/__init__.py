@@ -1,7 +1,7 @@
 """Requests to a receiver over HTTP: ``HttpSink``, whose rows are sent when their epoch is decided.
 
-Rule: ``client`` is the only module that sends a request, ``answers`` the only one that says what an answer means. Rows
-are staged, undone and kept apart as files are, by what ``files`` has for it.
+Rule: ``client`` is the only module that sends a request, ``answers`` the only one that says what an answer means. How
+rows wait for their epoch is in ``outbox``.
 """
 
 from __future__ import annotations

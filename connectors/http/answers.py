@@ -1,4 +1,4 @@
-"""What is sent, under which key, and what an answer means. Pure.
+"""What a request holds, and what an answer to it means. Pure.
 
     2xx                                    it has arrived
     408, 409, 425, 429, 5xx, no answer     ask again: the receiver is away, busy, or at work on the same key
@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.outbox.rows import Row
 
 _AGAIN = frozenset({408, 409, 425, 429})
 _ROW = frozenset({400, 413, 422})
@@ -49,22 +48,6 @@ def pause(retry_after: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A staged row: its key, where it comes from, and its value as JSON."""
-
-    key: str
-    provenance: str
-    value: bytes
-
-
-def row(part: Part, provenance: str, value: bytes) -> Row:
-    """``key`` is the same in each attempt, and that of no other output: of the life, the sink and the provenance."""
-    origin = provenance.partition("/")[2]  # without the attempt
-    said = f"{part.life}/{part.operator}/{origin}"
-    return Row(hashlib.sha256(said.encode()).hexdigest()[:32], provenance, value)
-
-
-@dataclass(frozen=True, slots=True)
 class Message:
     """One request. ``rows`` are those in it."""
 
@@ -82,10 +65,3 @@ def message(rows: Sequence[Row], listed: bool) -> Message:
     body = b"[" + b",".join(b'{"id":"%b","value":%b}' % (row.key.encode(), row.value) for row in rows) + b"]"
     key = hashlib.sha256("".join(row.key for row in rows).encode()).hexdigest()[:32]
     return Message(rows, rows[0].key if len(rows) == 1 else key, body, rows[0].provenance)
-
-
-def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """In their order, so many at a time."""
-    left = iter(rows)
-    while found := list(islice(left, size)):
-        yield found

@@ -6,12 +6,14 @@ Rule: whatever goes wrong on the way is "no answer"; what an answer means is in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from time import monotonic
 from typing import Any, Final
 
-from kafka_eos.connectors.http.answers import Message
+from kafka_eos.connectors.http.answers import Meaning, Message, meaning, message, pause
+from kafka_eos.connectors.outbox.rows import Row
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.extras import expect_extra
 
@@ -40,13 +42,26 @@ class Answer:
 
 
 class Receiver:
-    """``client`` makes what sends, if not a plain client. May be used from threads."""
+    """See ``outbox.committer``.
+
+    ``listed``   rows go as an array; else each request has the value of one
+    ``arrived``  answers besides 2xx that say that it has had them before
+    ``client``   makes what sends, if not a plain client
+    """
 
     def __init__(
-        self, url: str, method: str, headers: Mapping[str, str], timeout: float, client: Callable[[], Any] | None
+        self,
+        url: str,
+        method: str,
+        headers: Mapping[str, str],
+        timeout: float,
+        client: Callable[[], Any] | None,
+        listed: bool,
+        arrived: frozenset[int],
     ) -> None:
         self._url, self._method, self._headers, self._timeout = _address(url), method, _fit(headers), timeout
-        self._make = client
+        self._make, self._listed, self._arrived = client, listed, arrived
+        self._not_before = 0.0
 
     @property
     def name(self) -> str:
@@ -58,7 +73,21 @@ class Receiver:
         """Without TLS, and not to this machine."""
         return self._url.scheme == "http" and self._url.host not in ("localhost", "127.0.0.1", "::1")
 
-    def send(self, message: Message) -> Answer:
+    def deliver(self, rows: Sequence[Row]) -> str | None:
+        if (left := self._not_before - monotonic()) > 0:
+            raise Retryable(f"{self.name} has asked to wait {left:.0f} s more")
+        answer = self._send(message(rows, self._listed))
+        match meaning(answer.status, self._arrived):
+            case Meaning.ARRIVED:
+                return None
+            case Meaning.REFUSED:
+                return str(answer)
+            case Meaning.AGAIN:
+                self._not_before = monotonic() + pause(answer.retry_after)
+                raise Retryable(f"{self.name} answers {answer}")
+        raise ConfigError(f"{self.name} answers {answer}: its address, the login or the method is wrong")
+
+    def _send(self, message: Message) -> Answer:
         """Raises Retryable if no answer comes."""
         headers = {
             "Content-Type": "application/json",

@@ -40,7 +40,7 @@ ELSEWHERE = {
     "bootstrap": "test_table_joins.py",
     "async-map": "test_asked.py",
     "lake": "test_lake.py",
-    "http": "test_http.py",
+    "outbox": "test_http.py",
     "scratch": "test_local_aggregation.py",
     "in-flight": "test_parallel.py and test_loops.py",
     "packing": "tests/contract/test_storage.py and tests/audit/test_packs.py",

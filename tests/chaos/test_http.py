@@ -16,8 +16,14 @@ from tests.chaos.running import running
 from tests.marks import campaign
 from tests.receiver import Receiver, receiving
 
-SENDING = ("sink.prepare.after", "commit.before", "http.before", "http.between", "http.after", "commit.after")
-AGAIN = ("http.between=kill", "http.between=kill@7", "recovery.probed=kill", "http.after=kill", "receipt.before=kill")
+SENDING = ("sink.prepare.after", "commit.before", "outbox.before", "outbox.between", "outbox.after", "commit.after")
+AGAIN = (
+    "outbox.between=kill",
+    "outbox.between=kill@7",
+    "recovery.probed=kill",
+    "outbox.after=kill",
+    "receipt.before=kill",
+)
 RECORDS = 150
 
 

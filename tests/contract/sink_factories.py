@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import Avro, Csv, FileSink, Parquet, Roll
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.testing import MemorySink
@@ -66,3 +69,27 @@ def iceberg_sink(properties: dict[str, str], key: Sequence[str] = ()) -> Iceberg
 
 def http_sink(url: str, outbox: str, batch: int = 1) -> HttpSink[dict[str, Any]]:
     return HttpSink(url, outbox=outbox, value=dict[str, Any], batch=batch)
+
+
+class InSqlite(Receiver):
+    """A table that does nothing under a key that it knows."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        return f"sqlite:{self._path}"
+
+    def send(self, rows: Sequence[Row]) -> None:
+        given = [(row.key, row.provenance, row.value.decode()) for row in rows]
+        with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
+            connection.executemany("INSERT OR IGNORE INTO rows (key, provenance, value) VALUES (?, ?, ?)", given)
+
+    def look(self) -> None:
+        with closing(sqlite3.connect(self._path, timeout=10)) as connection:
+            connection.execute("SELECT * FROM rows LIMIT 1")
+
+
+def idempotent_sink(path: str, outbox: str, batch: int = 1) -> IdempotentSink[dict[str, Any]]:
+    return IdempotentSink(InSqlite(path), outbox=outbox, value=dict[str, Any], batch=batch)

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.http.answers import Meaning, meaning, pause
-from kafka_eos.connectors.http.committer import HttpCommitter
+from kafka_eos.connectors.outbox.committer import OutboxCommitter
 from kafka_eos.errors import Bug, ConfigError, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, TaskContext
@@ -105,7 +105,7 @@ def kit(tmp_path: Path, receiver: Receiver) -> Kit:
 
 
 @contextmanager
-def committer_of(sink: HttpSink[Any]) -> Iterator[HttpCommitter]:
+def committer_of(sink: HttpSink[Any]) -> Iterator[OutboxCommitter]:
     with closing(sink.committer(job())) as committer:
         yield committer
 
@@ -270,7 +270,7 @@ def test_a_receiver_that_is_away_is_waited_for_and_at_the_start_it_ends_it(tmp_p
 
 
 def test_a_stretch_of_sending_ends_with_how_far_it_is(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_eos.connectors.http.committer.AT_A_STRETCH", -1.0)
+    monkeypatch.setattr("kafka_eos.connectors.outbox.committer.AT_A_STRETCH", -1.0)
     sink = kit.sink()
     committable = kit.prepared(sink, 1, 2)
     with committer_of(sink) as committer:

@@ -68,7 +68,7 @@ def _deaths(point: str, family: str, *, again: bool = False) -> Iterator[str]:
         yield from (point, second_death(point)) if again else (point,)
 
 
-OTHERS = {"savepoint", "micro-batch", "timers", "bootstrap", "async-map", "lake", "http"}
+OTHERS = {"savepoint", "micro-batch", "timers", "bootstrap", "async-map", "lake", "outbox"}
 """Families of which this job has nothing: operators and sinks with tests of their own."""
 FAMILIES = sorted({p.split(".")[0] for p in POINTS if p not in ELSEWHERE} - OTHERS)
 

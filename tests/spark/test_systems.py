@@ -43,7 +43,14 @@ totals.sink(FileSink("HERE/parquet", value=Total, format="parquet"), name="to-pa
 totals.sink(DeltaSink("HERE/delta", value=Total, create=True), name="to-delta")
 totals.sink(HttpSink("RECEIVER", outbox="HERE/outbox", value=Total), name="to-service")
 """
-DEATHS = ("sink.prepare.after", "commit.between", "http.between", "recovery.probed", "lake.commit.after", "http.after")
+DEATHS = (
+    "sink.prepare.after",
+    "commit.between",
+    "outbox.between",
+    "recovery.probed",
+    "lake.commit.after",
+    "outbox.after",
+)
 SETTINGS = {"KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "40", "KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES": "20"}
 
 

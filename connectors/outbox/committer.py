@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -24,8 +24,7 @@ from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.formats.base import Layout
 from kafka_eos.connectors.files.names import Promise
-from kafka_eos.connectors.http.answers import Meaning, Row, batches, meaning, message, pause, row
-from kafka_eos.connectors.http.client import Answer, Receiver
+from kafka_eos.connectors.outbox.rows import Row, batches, row
 from kafka_eos.errors import Bug, ConfigError, Retryable
 from kafka_eos.interfaces import CommitPermit, Committable, Outcome, Probe, Standing
 
@@ -37,17 +36,31 @@ REFUSED: Final = "refused"
 """The directory of what is set aside, in the outbox."""
 
 
+class Receiver(Protocol):
+    """Where rows go. May be used from threads."""
+
+    @property
+    def name(self) -> str:
+        """For people, and the scope; no secret."""
+
+    def look(self) -> None:
+        """Raises Retryable if nobody answers. Whatever the answer is, it changes nothing."""
+
+    def deliver(self, rows: Sequence[Row]) -> str | None:
+        """None if all have arrived; else why the receiver will never take what is in the request.
+
+        Raises Retryable to be asked again, and ConfigError for what a person must repair.
+        """
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``batch``: rows a request; ``listed``: as an array; ``set_aside``: refused rows that a file may have.
-
-    ``arrived``: answers that say that the receiver has had it before.
-    """
+    """``batch``: rows a request; ``set_aside``: refused rows that a file may have."""
 
     batch: int
-    listed: bool
     set_aside: int
-    arrived: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -58,14 +71,13 @@ class _Progress:
     refused: list[bytes] = field(default_factory=list)
 
 
-class HttpCommitter(FileCommitter):
+class OutboxCommitter(FileCommitter):
     """The committer of one receiver and one outbox."""
 
     def __init__(self, outbox: Path, layout: Layout, receiver: Receiver, rules: Rules) -> None:
         super().__init__(outbox)
         self._outbox, self._layout, self._receiver, self._rules = outbox, layout, receiver, rules
         self._progress: dict[str, _Progress] = {}
-        self._not_before = 0.0
 
     def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
         return [self.probe(each) for each in committables]
@@ -79,7 +91,7 @@ class HttpCommitter(FileCommitter):
             for index in lane:
                 outcomes[index] = self._finished(permit, committables[index], until)
 
-        with ThreadPoolExecutor(min(AT_ONCE, len(lanes)), thread_name_prefix="http") as pool:
+        with ThreadPoolExecutor(min(AT_ONCE, len(lanes)), thread_name_prefix="outbox") as pool:
             running = [pool.submit(run, lane) for lane in lanes]
         failures = [error for each in running if (error := each.exception()) is not None]
         for error in sorted(failures, key=lambda error: isinstance(error, Retryable)):
@@ -105,17 +117,17 @@ class HttpCommitter(FileCommitter):
     def _send(self, promise: Promise, records: int, until: float) -> None:
         """All of a file; goes on where an earlier call of this process had to end."""
         progress = self._progress.setdefault(promise.part.staged, _Progress())
-        failpoints.hit("http.before")
+        failpoints.hit("outbox.before")
         for rows in batches(islice(self._rows(promise), progress.sent, None), self._rules.batch):
             self._deliver(rows, progress)
-            failpoints.hit("http.between")
+            failpoints.hit("outbox.between")
             if monotonic() > until and progress.sent < records:
                 raise Retryable(
                     f"{progress.sent} of {records} rows of epoch {promise.part.epoch} are sent to {self._receiver.name}"
                 )
         if progress.refused:
             self._set_aside(promise, progress.refused)
-        failpoints.hit("http.after")
+        failpoints.hit("outbox.after")
 
     def _rows(self, promise: Promise) -> Iterator[Row]:
         for value, provenance in self._layout.read(self._outbox / promise.part.staged):
@@ -124,43 +136,33 @@ class HttpCommitter(FileCommitter):
 
     def _deliver(self, rows: Sequence[Row], progress: _Progress) -> None:
         """Rows that arrive, or are refused. Of several that are refused in one request each goes alone."""
-        answer = self._asked(rows)
-        if answer is None:
+        refusal = self._asked(rows)
+        if refusal is None:
             progress.sent += len(rows)
         elif len(rows) == 1:
-            self._refuse(rows[0], answer, progress)
+            self._refuse(rows[0], refusal, progress)
             progress.sent += 1
         else:
             for each in rows:
                 self._deliver([each], progress)
 
-    def _refuse(self, refused: Row, answer: Answer, progress: _Progress) -> None:
+    def _refuse(self, refused: Row, answer: str, progress: _Progress) -> None:
         if len(progress.refused) >= self._rules.set_aside:
             raise ConfigError(
                 f"{self._receiver.name} refuses a row: {answer}. It comes from {refused.provenance}, and its key is "
                 f"{refused.key}. Nothing is lost: all rows that are not sent are in {self._outbox}. Let the receiver "
                 f"take it and start again; or let such rows be set aside in {self._outbox / REFUSED}: set_aside=…"
             )
-        said = {"key": refused.key, "provenance": refused.provenance, "answer": str(answer)}
+        said = {"key": refused.key, "provenance": refused.provenance, "answer": answer}
         progress.refused.append(msgspec.json.encode({**said, "value": msgspec.Raw(refused.value)}))
 
-    def _asked(self, rows: Sequence[Row]) -> Answer | None:
-        """Why they are refused; None if they have arrived."""
-        if (left := self._not_before - monotonic()) > 0:
-            raise Retryable(f"{self._receiver.name} has asked to wait {left:.0f} s more")
-        answer = self._receiver.send(message(rows, self._rules.listed))
-        match meaning(answer.status, self._rules.arrived):
-            case Meaning.ARRIVED:
-                return None
-            case Meaning.REFUSED:
-                return answer
-            case Meaning.AGAIN:
-                self._not_before = monotonic() + pause(answer.retry_after)
-                raise Retryable(f"{self._receiver.name} answers {answer}")
-        raise ConfigError(
-            f"{self._receiver.name} answers {answer}: its address, the login or the method is wrong. Nothing is lost: "
-            f"what is not sent is in {self._outbox}. Repair it and start again"
-        )
+    def _asked(self, rows: Sequence[Row]) -> str | None:
+        try:
+            return self._receiver.deliver(rows)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. Nothing is lost: what is not sent is in {self._outbox}. Repair it and start again"
+            ) from error
 
     def _set_aside(self, promise: Promise, refused: Sequence[bytes]) -> None:
         """On disk, before the file counts as done."""

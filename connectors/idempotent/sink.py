@@ -1,0 +1,50 @@
+"""``IdempotentSink``: rows for a receiver of your own that honours idempotency keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+from kafka_eos.connectors.idempotent.receiver import Delivering, Receiver
+from kafka_eos.connectors.outbox.sink import OutboxSink
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec, Json
+
+T = TypeVar("T")
+
+
+class IdempotentSink(OutboxSink[T]):
+    """Sends a stream of ``T`` to ``receiver``, each value under a key that is its own, once or more often.
+
+    ``receiver``   what sends, see ``Receiver``
+    ``outbox``     a directory where rows wait for their epoch, on a disk that lasts and that all processes of the job
+                   have, the supervisor too. One for each sink
+    ``value``      the values' type; default any value that JSON can hold
+    ``batch``      so many rows at most go in one call of ``send``
+    ``set_aside``  so many rows of a subtask and epoch that the receiver refuses for good are written to
+                   ``<outbox>/refused``, and the job goes on without them; one more stops it
+
+    A receiver that does nothing under a key that it knows gets each value effectively once.
+    """
+
+    kind = "idempotent"
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        outbox: str | os.PathLike[str],
+        value: type[T] | Codec[T] | None = None,
+        batch: int = 1,
+        set_aside: int = 0,
+    ) -> None:
+        if not isinstance(receiver, Receiver):
+            raise ConfigError(f"IdempotentSink({receiver!r}): give an object of a class below Receiver, with send")
+        super().__init__(lambda: Delivering(receiver), outbox, value, batch, set_aside)
+
+    def describe(self) -> Mapping[str, Json]:
+        return {"connector": "idempotent", "receiver": self._name, **self.described(key="key of each row")}
+
+    def __repr__(self) -> str:
+        return f"IdempotentSink({self._name!r})"

@@ -1,0 +1,103 @@
+"""What sinks with an outbox share: rows become files of it, and its committer sends them.
+
+Rule: what would break the promise of the outbox is refused when the sink is made or checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from kafka_eos.connectors.files.formats import JsonLines
+from kafka_eos.connectors.files.open_files import Roll, Shape
+from kafka_eos.connectors.files.places import Directory, place_of
+from kafka_eos.connectors.files.writer import FileWriter
+from kafka_eos.connectors.outbox.committer import OutboxCommitter, Receiver, Rules
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, TaskContext
+
+T = TypeVar("T")
+
+
+class OutboxSink(Generic[T]):
+    """A sink for a receiver that honours keys; each kind of receiver has its own. ``receiver`` makes one."""
+
+    kind: str
+    """Of receivers, as the scope has it."""
+
+    def __init__(
+        self,
+        receiver: Callable[[], Receiver],
+        outbox: str | os.PathLike[str],
+        value: type[T] | Codec[T] | None,
+        batch: int,
+        set_aside: int,
+    ) -> None:
+        if type(batch) is not int or batch < 1:
+            raise ConfigError(f"batch= is how many rows are in a request: 1 or more, not {batch!r}")
+        if type(set_aside) is not int or set_aside < 0:
+            raise ConfigError(f"set_aside= is how many refused rows are set aside: 0 or more, not {set_aside!r}")
+        place = place_of(outbox)
+        if not isinstance(place, Directory):
+            raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
+        self._place, self._layout = place, JsonLines().layout(value, envelope=True)
+        self._receiver, self._rules = receiver, Rules(batch, set_aside)
+        self._name = receiver().name
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.AT_LEAST_ONCE
+
+    @property
+    def because(self) -> str:
+        """Why it is no more than that."""
+        return "requests may be repeated, under the same key: effectively once if the receiver honours the key"
+
+    @property
+    def unshared(self) -> str:
+        """Rows in an outbox are sent by the rules of the sink that finds them."""
+        return f"outbox {self._place.text}"
+
+    @property
+    def not_audited(self) -> str:
+        """For the audit: why it does not look."""
+        return "what a receiver has is not to be read; compare the keys that it has seen"
+
+    def price(self) -> Sequence[str]:
+        """See ``interfaces.Priced``."""
+        refused = "is set aside, and later rows of its key go without it" if self._rules.set_aside else "stops the job"
+        return (
+            "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
+            "requests of a subtask go one after the other: an epoch lasts at least its rows / batch round trips",
+            "while the receiver is away the whole job waits: nothing new is committed in any sink",
+            f"a row that the receiver refuses for good {refused}",
+        )
+
+    def described(self, *, key: str) -> Mapping[str, Json]:
+        """What the sinks have in common."""
+        return {
+            "outbox": self._place.text,
+            "batch": self._rules.batch,
+            "key": key,
+            "refused": f"up to {self._rules.set_aside} set aside" if self._rules.set_aside else "stop",
+        }
+
+    def scope(self, ctx: JobContext) -> str:
+        return f"{self.kind}:{self._name}@{self._place.text}"
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """At start; see ``interfaces.Sink``. Raises Retryable if nobody answers."""
+        notices, receiver = self._place.check(ctx), self._receiver()
+        try:
+            receiver.look()
+        finally:
+            receiver.close()
+        return notices
+
+    def writer(self, ctx: TaskContext) -> FileWriter:
+        shape = Shape(self._layout, "jsonl", envelope=True, partition_by=None, roll=Roll(), announced=False)
+        return FileWriter(self._place.staging(), self.scope(ctx.job), shape, ctx)
+
+    def committer(self, ctx: JobContext) -> OutboxCommitter:
+        return OutboxCommitter(self._place.path, self._layout, self._receiver(), self._rules)
