@@ -280,7 +280,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
         ),
         ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.schemas.registries.registry"}),
         ("deltalake", {"kafka_eos.connectors.delta.log"}),
-        ("pyiceberg", {"kafka_eos.connectors.iceberg.table", "kafka_eos.connectors.iceberg.durable"}),
+        ("pyiceberg", {f"kafka_eos.connectors.iceberg.{name}" for name in ("table", "durable", "partitions")}),
         ("sqlalchemy", {"kafka_eos.connectors.iceberg.table"}),
         ("boto3", {"kafka_eos.connectors.files.s3.client"}),
         ("botocore", {"kafka_eos.connectors.files.s3.client"}),

@@ -12,18 +12,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from pyiceberg.io import (
-    AWS_ACCESS_KEY_ID,
-    AWS_REGION,
-    AWS_SECRET_ACCESS_KEY,
-    AWS_SESSION_TOKEN,
-    S3_ACCESS_KEY_ID,
-    S3_ENDPOINT,
-    S3_REGION,
-    S3_SECRET_ACCESS_KEY,
-    S3_SESSION_TOKEN,
-)
-
 from kafka_eos.connectors.files.places import on_network
 from kafka_eos.connectors.files.s3.client import Address, Bucket, Keys
 from kafka_eos.connectors.lake.objects import BucketStore
@@ -53,8 +41,8 @@ def in_bucket(location: str, properties: Mapping[str, str]) -> tuple[Bucket, str
     prefix, _, name = key.strip("/").rpartition("/")
     if scheme not in _S3 or not (bucket and prefix and name):
         return None
-    region = properties.get(S3_REGION, properties.get(AWS_REGION))
-    return _bucket(Address(bucket, prefix, properties.get(S3_ENDPOINT), region), _keys(properties)), name
+    region = properties.get("s3.region", properties.get("client.region"))
+    return _bucket(Address(bucket, prefix, properties.get("s3.endpoint"), region), _keys(properties)), name
 
 
 def store_of(location: str, properties: Mapping[str, str]) -> Store | None:
@@ -72,10 +60,9 @@ def notices(location: str) -> Sequence[str]:
 
 
 def _keys(properties: Mapping[str, str]) -> Keys | None:
-    own = (S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN)
-    general = (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)
     identity, secret, session = (
-        properties.get(name, properties.get(other)) for name, other in zip(own, general, strict=True)
+        properties.get(f"s3.{name}", properties.get(f"client.{name}"))
+        for name in ("access-key-id", "secret-access-key", "session-token")
     )
     return None if identity is None or secret is None else Keys(identity, secret, session)
 

@@ -1,4 +1,4 @@
-"""An Iceberg table and its catalog, as commits of epochs need them. With ``durable`` the only home of pyiceberg.
+"""An Iceberg table and its catalog, as commits of epochs need them. A home of pyiceberg; see the package.
 
 A life of a job has two properties in the table's metadata, where no snapshot that expires can take them along:
 
