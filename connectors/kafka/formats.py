@@ -8,14 +8,13 @@ from typing import Any
 from kafka_eos.interfaces import Checked, Codec, Described, Json, Part
 
 
-def described(key: Any, value: Any) -> dict[str, Json]:
+def described(codecs: Mapping[Part, Codec[Any]]) -> dict[str, Json]:
     """For ``explain``, and so for the plan's fingerprint: formats that are more than the user's type."""
-    parts = {"key": key, "value": value}
-    return {part: codec.describe() for part, codec in parts.items() if isinstance(codec, Described)}
+    return {part: codec.describe() for part, codec in codecs.items() if isinstance(codec, Described)}
 
 
 def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[Part, Codec[Any]]:
-    """See ``interfaces.HasCodecs``."""
+    """Of one topic."""
     return {"value": value} if key is None else {"key": key, "value": value}
 
 

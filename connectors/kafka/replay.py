@@ -5,13 +5,13 @@ Rule: the decoding is the source's own; all that is new are the messages, becaus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka_eos.connectors.kafka.client import Message
 from kafka_eos.connectors.kafka.decoding import Decoding, Reject
 from kafka_eos.connectors.kafka.encoding import needed_headers
-from kafka_eos.interfaces import Codec
+from kafka_eos.interfaces import Codec, Part
 from kafka_eos.records import Batch, RawRecord, Record
 
 
@@ -22,13 +22,14 @@ def replay(source: str, raws: Sequence[RawRecord], decoding: Decoding, reject: R
 
 
 def unread(
-    topic: str, offset: int, timestamp: int, value: Any, key_codec: Codec[Any] | None, value_codec: Codec[Any]
+    topic: str, offset: int, timestamp: int, value: Any, codecs: Mapping[Part, Codec[Any]]
 ) -> RawRecord:
     """The record in partition 0 of which a reader makes ``value``: a ``Record`` if there is a codec of keys.
 
     ``timestamp`` is in milliseconds since the Unix epoch, -1 for none; a Record's own goes first. Raises what the
     codecs raise, TypeError if a Record is wanted and it is none.
     """
+    key_codec, value_codec = codecs.get("key"), codecs["value"]
     if key_codec is None:
         return RawRecord(topic, 0, offset, timestamp, None, value_codec.encode(value), needed_headers(value_codec))
     if not isinstance(value, Record):

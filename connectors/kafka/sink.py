@@ -175,7 +175,7 @@ class KafkaSink(Generic[T]):
             "delivery": self._delivery.value,
             "transaction_timeout_ms": self._timeout_ms,
             **({} if self._provenance == "header" else {"provenance": self._provenance}),
-            **described(self._key_codec, self._codec),
+            **described(self.codecs()),
             "config": {**masked(self._config)},
         }
 

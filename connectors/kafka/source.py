@@ -16,9 +16,9 @@ from kafka_eos.connectors.kafka import names
 from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
 from kafka_eos.connectors.kafka.credentials import texts
-from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter, record_decoder, value_decoder
+from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter
 from kafka_eos.connectors.kafka.ends import End, Until
-from kafka_eos.connectors.kafka.formats import described, expect_readable, parts
+from kafka_eos.connectors.kafka.formats import described, expect_readable
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import (
     continued,
@@ -35,17 +35,18 @@ from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
+from kafka_eos.connectors.kafka.topic_codecs import TopicCodecs
 from kafka_eos.connectors.kafka.topics import Subscription, Topics
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
 from kafka_eos.interfaces import (
     Answer,
     Codec,
+    Described,
     Guarantee,
     JobContext,
     Json,
     Life,
-    Part,
     Position,
     Positions,
     Reader,
@@ -53,7 +54,6 @@ from kafka_eos.interfaces import (
     TopicFormat,
 )
 from kafka_eos.records import Batch, RawRecord, Record
-from kafka_eos.schemas import topic_codec
 from kafka_eos.secrets import masked
 
 T = TypeVar("T")
@@ -141,23 +141,13 @@ class KafkaSource(Generic[T]):
         self._start, self._end = start, None if until is None else End.of(until, self._topics)
         self._servers, self._group, self._config = bootstrap_servers, group_id, checked(config)
         self._filter = header_filter
-        codec = self._codec_of(value, "value")
-        self._codecs: tuple[Codec[Any] | None, Codec[Any]] = None, codec
-        self.value_type: Any = getattr(codec, "type", None)
+        self._codecs = TopicCodecs(self._topics, value)
+        self.value_type: Any = getattr(self._codecs.of_any["value"], "type", None)
         """What a stream of this source holds, for codecs between workers; None if only the codec knows."""
-        self._decoding = Decoding(lambda topic: value_decoder(codec), header_filter)
+        self._decoding = Decoding(self._codecs.columns, header_filter)
         self._admin: AdminClient | None = None
         self._admin_secrets: Mapping[str, str] = {}
         self._showing: KafkaRequests | None = None
-
-    def _codec_of(self, tp: Any, part: Part) -> Codec[Any]:
-        """Of the keys or values of all topics. ConfigError if it depends on one that nobody has named."""
-        if self._topics.several and isinstance(tp, TopicFormat) and not isinstance(tp, type):
-            raise ConfigError(
-                f"{part}={tp!r} looks its schema up by the name of its topic: give each topic a KafkaSource of its "
-                "own, and union them"
-            )
-        return topic_codec(tp, self.topic, part)
 
     @overload
     @classmethod
@@ -207,12 +197,11 @@ class KafkaSource(Generic[T]):
         ``key`` and ``value`` are types, codecs or formats; default raw bytes. The rest is as in the constructor.
         """
         source: KafkaSource[Record[Any, Any]] = KafkaSource(topics, value=value, **options)
-        keys, values = source._codec_of(key, "key"), source._codecs[1]
-        types = getattr(keys, "type", None), getattr(values, "type", None)
+        source._codecs = TopicCodecs(source._topics, value, key, whole=True)
+        types = tuple(getattr(source._codecs.of_any[part], "type", None) for part in ("key", "value"))
         whole: Any = Record
         source.value_type = None if None in types else whole[types]
-        source._codecs = keys, values
-        source._decoding = Decoding(lambda topic: record_decoder(keys, values), source._filter)
+        source._decoding = Decoding(source._codecs.columns, source._filter)
         return source
 
     @property
@@ -250,7 +239,7 @@ class KafkaSource(Generic[T]):
             "bootstrap_servers": self._servers,
             "start": str(self._start),
             "group_id": self._group,
-            **described(*self._codecs),
+            **described(self._codecs.of_any),
             "config": {**masked(self._config)},
         }
         if self._end is not None:
@@ -264,13 +253,13 @@ class KafkaSource(Generic[T]):
         config = f", config={masked(self._config)}" if self._config else ""
         return f"KafkaSource({self.topic!r}{where}{config})"
 
-    def codecs(self) -> Mapping[Part, Codec[Any]]:
+    def codecs(self) -> Mapping[str, Codec[Any] | Described]:
         """See ``interfaces.HasCodecs``."""
-        return parts(*self._codecs)
+        return self._codecs.named()
 
     def check(self) -> Sequence[str]:
         """See ``interfaces.CheckedSource``."""
-        return expect_readable(*self._codecs)
+        return expect_readable(*self.codecs().values())
 
     def scope(self, ctx: JobContext) -> str:
         """See ``interfaces.AskedTogether``."""
@@ -390,7 +379,8 @@ class KafkaSource(Generic[T]):
 
     def raw(self, value: T, offset: int, timestamp: int) -> RawRecord:
         """For tests: the record of which the reader makes ``value``. Raises what its codec raises."""
-        return unread(self._topics.text, offset, timestamp, value, *self._codecs)
+        topic = self._topics.names[0] if self._topics.names else self._topics.text
+        return unread(topic, offset, timestamp, value, self._codecs.of(topic))
 
     def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Show the group's progress to lag tools; the metadata names who wrote it, and the epoch."""

@@ -121,4 +121,5 @@ class Comparable(Protocol):
 class HasCodecs(Protocol):
     """A source or sink that tells what reads or writes its keys and values."""
 
-    def codecs(self) -> Mapping[Part, Codec[Any]]: ...
+    def codecs(self) -> Mapping[str, Codec[Any] | Described]:
+        """By what they are for, in words: ``value``, or ``value of orders-eu`` where each topic has another one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Part
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 Subject: TypeAlias = "Literal['topic', 'record', 'topic-record'] | Callable[[str, Part, str], str]"
 """How the subject of a topic's schema is called. A function gets the topic, the part, and the name of the record."""
+_TOPIC: Final = "\0"
+"""Stands for any topic: no name has such a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,19 @@ class RegistryFormat(Generic[T]):
             return RegistryCodec(self.language, self.registry, subject, self.auto_register)
         named = naming(self.id_in, self.language, part)
         return HeaderCodec(self.language, self.registry, subject, self.auto_register, named)
+
+    def names_the_topic(self, part: Part) -> bool:
+        """Has each topic a subject of its own?"""
+        return _TOPIC in self._subject(_TOPIC, part)
+
+    def topics(self, part: Part) -> list[str]:
+        """The topics whose subjects the registry has, if they have such. Raises what asking it raises."""
+        before, _, after = self._subject(_TOPIC, part).partition(_TOPIC)
+        return [
+            subject[len(before) : len(subject) - len(after)]
+            for subject in self.registry.subjects()
+            if subject.startswith(before) and subject.endswith(after) and len(subject) > len(before) + len(after)
+        ]
 
     def _subject(self, topic: str, part: Part) -> str:
         name = self.language.record

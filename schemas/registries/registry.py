@@ -112,6 +112,11 @@ class Registry:
             found = _known(lambda: self._client.get_version(reference.subject, reference.version))
         return None if found is None else _kept(found.schema)
 
+    def subjects(self) -> list[str]:
+        """All that there are."""
+        with self._answering("its subjects"):
+            return [str(subject) for subject in self._client.get_subjects()]
+
     def newest(self, subject: str) -> Version | None:
         """The newest version of the subject; None if there is no such subject."""
         with self._answering(f"the newest version of subject {subject!r}"):

@@ -8,17 +8,20 @@ from typing import Any
 
 from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, send, told, written
+from tests.chaos.harness import create_topic
 from tests.registry_server import RegistryServer
 from tests.spark.kit import Job
 
 AVRO = """
+import re
+
 from kafka_eos.schemas import Registry, avro
 
 registry = Registry("{url}")
 pipeline = Pipeline("{name}")
 (
-    pipeline.source(KafkaSource("{input}", value=avro(Payment, registry=registry)), name="payments",
-                    on_error=dead_letter("{refused}"))
+    pipeline.source(KafkaSource(re.compile("{input}.*"), value=avro(Payment, registry=registry)),
+                    name="payments", on_error=dead_letter("{refused}"))
     .key_by(lambda payment: payment.account)
     .fold(name="total", init=lambda: Total("", 0, -1), step=add, emit=lambda account, total: total)
     .sink(KafkaSink("{output}", value=avro(Total, registry=registry, auto_register=True)), name="totals")
@@ -26,22 +29,27 @@ pipeline = Pipeline("{name}")
 """
 OLD = record("com.shop.PaymentMade", account="string", id="int", amount="int", terminal="string")
 NEW = record("com.shop.PaymentMade", amount="long", id="long", account="string")
+LATER = record("com.shop.PaymentMade", account="string", id="int", amount="int", shop=["null", "string"])
 
 
 def test_a_job_in_avro_moves_between_engines(
     new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
 ) -> None:
-    """The schema of the input changes in mid-stream, too."""
+    """The schema of the input changes in mid-stream, and a topic with a schema of its own comes later."""
     job = new_job(AVRO.replace("{url}", registry.url), input=1, output=1, refused=1)
     payments = [{"id": n, "account": f"a{n % 3}", "amount": n + 1, "terminal": "t"} for n in range(90)]
+    later = f"{job.topics['input']}-later"
     rows = [*written(registry.url, job.topics["input"], OLD, payments[:50]),
-            *written(registry.url, job.topics["input"], NEW, payments[50:])]  # fmt: skip
+            *written(registry.url, job.topics["input"], NEW, payments[50:70]),
+            *written(registry.url, later, LATER, [{**payment, "shop": None} for payment in payments[70:]])]  # fmt: skip
 
     send(bootstrap, job.topics["input"], rows[:30])
     job.embedded()
+    create_topic(bootstrap, later, 1)
     send(bootstrap, job.topics["input"], [*rows[30:70], rows[0][:-3]])
+    send(bootstrap, later, rows[70:80])
     job.on_spark(spark)
-    send(bootstrap, job.topics["input"], rows[70:])
+    send(bootstrap, later, rows[80:])
     job.embedded()
 
     found = [told(registry.url, message.value()) for message in job.read("output")]
