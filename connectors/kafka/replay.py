@@ -21,9 +21,7 @@ def replay(source: str, raws: Sequence[RawRecord], decoding: Decoding, reject: R
     return batch
 
 
-def unread(
-    topic: str, offset: int, timestamp: int, value: Any, codecs: Mapping[Part, Codec[Any]]
-) -> RawRecord:
+def unread(topic: str, offset: int, timestamp: int, value: Any, codecs: Mapping[Part, Codec[Any]]) -> RawRecord:
     """The record in partition 0 of which a reader makes ``value``: a ``Record`` if there is a codec of keys.
 
     ``timestamp`` is in milliseconds since the Unix epoch, -1 for none; a Record's own goes first. Raises what the

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
-import json
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -17,11 +16,10 @@ from typing import Any, Generic, TypeVar
 import fastavro
 import msgspec
 from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.avro.foreign import opened, parsed
+from kafka_eos.schemas.languages.avro.foreign import careful, opened, parsed
 from kafka_eos.schemas.languages.avro.links import linked
 from kafka_eos.schemas.languages.avro.plain import as_plain
 from kafka_eos.schemas.languages.avro.schema import avro_schema, tag_fields
@@ -49,12 +47,16 @@ class AvroCodec(Generic[T]):
         self._schema = avro_schema(tp)
         self._ready = ready(self._schema, tag_fields(tp))
         self._own = fastavro.parse_schema(self._schema)
-        self._reader = self._writer = linked(fastavro.parse_schema(json.loads(json.dumps(self._schema))))
-        if writer is not None and writer != self._schema:
-            try:
-                self._writer = linked(fastavro.parse_schema(json.loads(json.dumps(writer))))
-            except SchemaParseException as error:
-                raise PlanError(f"the stored Avro schema of {type_name(tp)} is not usable: {reason(error)}") from error
+        try:
+            self._reader, names = parsed(self._schema)
+            self._writer = self._reader
+            if writer is not None and writer != self._schema:
+                self._writer, names = parsed(writer)
+            self._read = careful(self._writer, names)
+        except ValueError as error:
+            raise PlanError(f"the Avro schema of {type_name(tp)} is not usable: {error}") from error
+        linked(self._reader)
+        linked(self._writer)
         self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
 
     @property
@@ -74,9 +76,8 @@ class AvroCodec(Generic[T]):
     def decode(self, data: bytes) -> T:
         source = io.BytesIO(data)
         try:
-            plain = fastavro.schemaless_reader(source, self._writer, self._reader)
-            value: T = self._load(plain)
-        except _BAD_DATA as error:
+            value: T = self._load(self._read(source, self._writer, self._reader))
+        except (*_BAD_DATA, RecursionError) as error:
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
         if source.tell() != len(data):
             raise ValueError(f"not a valid {type_name(self.type)}: {len(data) - source.tell()} bytes too many")

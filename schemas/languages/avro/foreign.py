@@ -43,12 +43,17 @@ def opened(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any],
     """What reads values of ``writer`` from a file; with it the writer's schema and the one to resolve them to, None if
     both are the same.
     """
-    if (culprit := next(_weightless(writer, names), None)) is not None:
-        raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
+    read = careful(writer, names)
     own, own_names = parsed(reader)
     target = None if own == writer else parsed(_with_aliases(own, own_names, writer, names))[0]
-    read = _read_carefully if _is_recursive(writer, names) else fastavro.schemaless_reader
     return read, linked(writer), linked(target)
+
+
+def careful(schema: Any, names: Names) -> Callable[..., Any]:
+    """What reads values of a schema from a file, in memory that their bytes bound. ValueError if nothing does."""
+    if (culprit := next(_weightless(schema, names), None)) is not None:
+        raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
+    return _read_carefully if _is_recursive(schema, names) else fastavro.schemaless_reader
 
 
 def _read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:
