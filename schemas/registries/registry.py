@@ -125,6 +125,12 @@ class Registry:
             return None
         return Version(int(answer.version or 0), int(answer.schema_id), _kept(answer.schema))
 
+    def version_of(self, subject: str, schema: RegisteredSchema) -> int | None:
+        """The version of ``subject`` that is exactly this schema; None if there is none."""
+        with self._answering(f"subject {subject!r}"):
+            known = _known(lambda: self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
+        return None if known is None else int(known.version)
+
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The id under which ``subject`` has exactly this schema; None if it does not."""
         with self._answering(f"subject {subject!r}"):

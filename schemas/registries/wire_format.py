@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Comparison, Json
+from kafka_eos.schemas.registries.drafts import Draft, NotRegistered, looked_up, register
 from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
 
@@ -47,7 +48,7 @@ class Language(Protocol[T]):
     """The full name of the record, for subjects."""
     schema: Json
     """Of what is written."""
-    written: RegisteredSchema
+    written: Draft
     """The same as a registry keeps it."""
     place: bytes
     """What ``encode`` begins with: of Protobuf, which message of its file the value is; else nothing."""
@@ -88,12 +89,14 @@ class RegistryCodec(Generic[T]):
 
     def describe(self) -> str:
         """See ``interfaces.Described``."""
-        return f"{self._language.label} {type_name(self.type)}, subject {self.subject} of {self._registry.url}"
+        others = ", ".join(self._language.written.subjects())
+        more = f"; it refers to {others}" if others else ""
+        return f"{self._language.label} {type_name(self.type)}, subject {self.subject} of {self._registry.url}{more}"
 
     def check(self) -> Sequence[str]:
         """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
         if self._auto_register and self._known_id() is None:
-            self._registry.register(self.subject, self._language.written)
+            register(self.subject, self._language.written, self._registry)
         self._ready()
         return self._in_memory()
 
@@ -121,13 +124,16 @@ class RegistryCodec(Generic[T]):
         return Comparison(beside, differences, wrong)
 
     def _wrong(self, newest: RegisteredSchema, reading: bool) -> Sequence[str]:
-        written = self._language.written
         if reading:
             if newest.kind != self._language.kind:
                 return [f"it is one of kind {newest.kind}, not {self._language.kind}"]
             return self._language.obstacles(newest, self._registry)
         if self._known_id() is not None:
             return []
+        try:
+            written = looked_up(self._language.written, self._registry)
+        except NotRegistered as error:  # what is not there yet the registry cannot compare
+            return [] if self._auto_register else [str(error), _TO_REGISTER]
         if not self._registry.takes(self.subject, written):
             return [f"not compatible: the subject asks for {self._registry.compatibility(self.subject)}"]
         return [] if self._auto_register else [_TO_REGISTER]
@@ -153,14 +159,21 @@ class RegistryCodec(Generic[T]):
             raise ConfigError(
                 f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
                 f"{type_name(self.type)}. {self._compared()}. Register it: auto_register=True does it at the start, or "
-                f"send it yourself: {self._language.written.text}"
+                f"send it yourself{self._behind()}: {self._language.written.text}"
             )
         self._prefix = MAGIC + schema_id.to_bytes(4, "big")
         return self._prefix
 
+    def _behind(self) -> str:
+        others = ", ".join(self._language.written.subjects())
+        return f", behind those that it refers to (subjects {others})" if others else ""
+
     def _known_id(self) -> int | None:
         """Of the schema that is written, or of one that is alike; None if the subject has neither."""
-        found = self._registry.id_of(self.subject, self._language.written)
+        try:
+            found = self._registry.id_of(self.subject, looked_up(self._language.written, self._registry))
+        except NotRegistered:
+            found = None
         if found is not None:
             return found
         newest = self._registry.newest(self.subject)

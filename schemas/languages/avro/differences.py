@@ -38,6 +38,8 @@ class _Walk:
                 yield from self.between(theirs, ours, at)
         elif (theirs := as_text(there, self._there)) != (ours := as_text(here, self._here)):
             yield f"{at or 'the schema'} is {theirs} there, {ours} here"
+        elif kinds[0] != kinds[1]:
+            yield f"{at or 'the schema'} is {theirs} in {kinds[0]} there, in {kinds[1]} here"
 
     def _kind_there(self, schema: Any) -> str:
         return kind(resolved(schema, self._there))

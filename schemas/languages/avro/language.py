@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from kafka_eos.errors import PlanError
@@ -16,10 +16,12 @@ from kafka_eos.interfaces import Json
 from kafka_eos.schemas.languages.avro.codec import AvroCodec
 from kafka_eos.schemas.languages.avro.differences import differences
 from kafka_eos.schemas.languages.avro.foreign import parsed
+from kafka_eos.schemas.languages.avro.parts import in_parts
 from kafka_eos.schemas.languages.avro.reading import obstacles
+from kafka_eos.schemas.languages.avro.schema import named_types
 from kafka_eos.schemas.registries.format import RegistryFormat, Subject
 from kafka_eos.schemas.registries.header_ids import IdIn
-from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.references import below, subjects_of
 from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 
 T = TypeVar("T")
@@ -33,6 +35,7 @@ def avro(
     registry: Registry,
     subject: Subject = "topic",
     namespace: str | None = None,
+    references: Mapping[type, str] | None = None,
     id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> RegistryFormat[T]:
@@ -42,6 +45,8 @@ def avro(
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the record's full name), "topic-record", or a function of topic, part and record name
     ``namespace``      of the record that is written
+    ``references``     types within ``tp`` that have subjects of their own, by type: ``{Line: "com.shop.Line"}``. The
+                       schema that is written refers to them
     ``id_in``          where a record says which schema it was written with: before the value ("prefix"), in Confluent's
                        header ("header") or in Apicurio's ("apicurio-header"); where there is no header, what stands
                        before the value is read
@@ -49,7 +54,7 @@ def avro(
     """
     if namespace is not None and not _NAMESPACE.fullmatch(namespace):
         raise PlanError(f"namespace={namespace!r}: use names with dots between them, as com.example.orders")
-    return RegistryFormat(_Avro(tp, namespace), registry, subject, id_in, auto_register)
+    return RegistryFormat(_Avro(tp, namespace, references or {}), registry, subject, id_in, auto_register)
 
 
 class _Avro(Generic[T]):
@@ -57,13 +62,13 @@ class _Avro(Generic[T]):
 
     kind, label, place = "AVRO", "Avro", b""
 
-    def __init__(self, tp: type[T], namespace: str | None) -> None:
+    def __init__(self, tp: type[T], namespace: str | None, references: Mapping[type, str]) -> None:
         self._codec: AvroCodec[T] = AvroCodec(tp)
         schema: Any = self._codec.schema
         self.type, self.encode = tp, self._codec.encode
         self.schema: Json = schema if namespace is None else {"namespace": namespace, **schema}
         self.record: str = schema["name"] if namespace is None else f"{namespace}.{schema['name']}"
-        self.written = RegisteredSchema(self.kind, json.dumps(self.schema))
+        self.written = in_parts(schema, namespace, subjects_of(references, named_types(tp), tp))
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         return self._codec.foreign(_parsed(writer), _named(writer, registry))
@@ -75,7 +80,8 @@ class _Avro(Generic[T]):
         return obstacles(*parsed(_parsed(writer), _named(writer, registry)), *parsed(self.schema))
 
     def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
-        return False  # registries find one by what it means; what else differs, as aliases, may matter to others
+        """Registries find a schema by what it means, but not one that refers to others instead of holding them."""
+        return bool(other.references) and not self.differences(other, registry)
 
 
 def _named(schema: RegisteredSchema, registry: Registry) -> list[Json]:

@@ -51,12 +51,17 @@ def avro_schema(tp: Any) -> dict[str, Any]:
     return schema
 
 
-def tag_fields(tp: Any) -> frozenset[str]:
-    """What msgspec writes besides the fields of Structs with a tag, in ``tp`` or below it."""
+def named_types(tp: Any) -> Mapping[str, type]:
+    """``tp`` and the types in it that have names in its schema, by these."""
     derivation = _Derivation()
     derivation.schema(tp, type_name(tp))
-    tags = (each.__struct_config__.tag_field for each in derivation.named.values() if issubclass(each, msgspec.Struct))
-    return frozenset(tag for tag in tags if tag is not None)
+    return derivation.named
+
+
+def tag_fields(tp: Any) -> frozenset[str]:
+    """What msgspec writes besides the fields of Structs with a tag, in ``tp`` or below it."""
+    structs = (each for each in named_types(tp).values() if issubclass(each, msgspec.Struct))
+    return frozenset(tag for each in structs if (tag := each.__struct_config__.tag_field) is not None)
 
 
 class _Derivation:

@@ -117,21 +117,39 @@ def _listed(content: Any) -> list[Any]:
     return content
 
 
-def closed(schema: Schema) -> Schema:
-    """With no properties but those that it names, where it names some and says nothing of others.
-
-    That is true of all that is written, and a registry then takes a field that is added with a default for compatible.
-    """
+def everywhere(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
+    """With each schema in it changed, and then itself; ``schema`` stays as it is."""
     if isinstance(schema, bool):
         return schema
     made: dict[str, Any] = {}
     for word, content in schema.items():
         if word in _NAMED:
-            made[word] = {name: closed(each) for name, each in content.items()}
+            made[word] = {name: everywhere(each, change) for name, each in content.items()}
         elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
-            made[word] = [closed(each) for each in content]
+            made[word] = [everywhere(each, change) for each in content]
         else:
-            made[word] = closed(content) if word in _ONE else content
-    if "properties" in made:
-        made.setdefault("additionalProperties", False)
-    return made
+            made[word] = everywhere(content, change) if word in _ONE else content
+    return change(made)
+
+
+def closed(schema: Schema) -> Schema:
+    """With no properties but those that it names, where it names some and says nothing of others.
+
+    That is true of all that is written, and a registry then takes a field that is added with a default for compatible.
+    """
+
+    def change(each: dict[str, Any]) -> dict[str, Any]:
+        if "properties" not in each:
+            return each
+        return {**each, "additionalProperties": each.get("additionalProperties", False)}
+
+    return everywhere(schema, change)
+
+
+def of_document(schema: Schema, name: str) -> Schema:
+    """With all that it refers to in itself referred to as a part of the document ``name``, for others to follow."""
+
+    def named(each: dict[str, Any]) -> dict[str, Any]:
+        return {**each, "$ref": f"{name}{each['$ref']}"} if str(each.get("$ref", "")).startswith("#") else each
+
+    return everywhere(schema, named)

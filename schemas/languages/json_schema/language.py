@@ -8,7 +8,7 @@ first: the schema is that of the type, and nobody else compares the two.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import pydantic
@@ -18,10 +18,11 @@ from kafka_eos.interfaces import Json
 from kafka_eos.schemas import types
 from kafka_eos.schemas.json import JsonCodec
 from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
-from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, closed, draft_07
+from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, closed, draft_07, of_document
+from kafka_eos.schemas.languages.json_schema.parts import in_parts
 from kafka_eos.schemas.registries.format import RegistryFormat, Subject
 from kafka_eos.schemas.registries.header_ids import IdIn
-from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.references import below, subjects_of
 from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import is_model, reason, type_name
 
@@ -33,6 +34,7 @@ def json_schema(
     *,
     registry: Registry,
     subject: Subject = "topic",
+    references: Mapping[type, str] | None = None,
     id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> RegistryFormat[T]:
@@ -41,12 +43,14 @@ def json_schema(
     ``tp``             a pydantic model, a msgspec Struct, a dataclass, or another type that has a JSON schema
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the type's name), "topic-record", or a function of topic, part and the type's name
+    ``references``     types within ``tp`` that have subjects of their own, by type: ``{Line: "line"}``. The schema that
+                       is written refers to them, as ``Line.json``
     ``id_in``          where a record says which schema it was written with: before the value ("prefix"), in Confluent's
                        header ("header") or in Apicurio's ("apicurio-header"); where there is no header, what stands
                        before the value is read
     ``auto_register``  register the schema when the job starts, should the subject not have it
     """
-    return RegistryFormat(_Json(tp), registry, subject, id_in, auto_register)
+    return RegistryFormat(_Json(tp, references or {}), registry, subject, id_in, auto_register)
 
 
 class _Json(Generic[T]):
@@ -54,13 +58,13 @@ class _Json(Generic[T]):
 
     kind, label, place = "JSON", "JSON Schema", b""
 
-    def __init__(self, tp: type[T]) -> None:
+    def __init__(self, tp: type[T], references: Mapping[type, str]) -> None:
         codec: JsonCodec[T] = JsonCodec(tp)
         self.type, self._encode, self._decode = tp, codec.encode, codec.decode
         written = closed(_schema(tp, "serialization"))
         self.record = str(written.get("title", type_name(tp))) if isinstance(written, dict) else type_name(tp)
         self.schema: Json = {"$schema": DRAFT, **written} if isinstance(written, dict) else written
-        self.written = RegisteredSchema(self.kind, json.dumps(self.schema))
+        self.written = in_parts(written, subjects_of(references, _held(written, references), tp))
         self._here, self._read = Side(written, {}), Side(_schema(tp, "validation"), {})
 
     def encode(self, value: T) -> bytes:
@@ -86,6 +90,12 @@ class _Json(Generic[T]):
         return not self.differences(other, registry)
 
 
+def _held(schema: Schema, types: Iterable[type]) -> Mapping[str, type]:
+    """Those of ``types`` that have definitions in a schema, by the names of these."""
+    known = schema.get("definitions", {}) if isinstance(schema, dict) else {}
+    return {tp.__name__: tp for tp in types if tp.__name__ in known}
+
+
 def _schema(tp: Any, mode: Literal["serialization", "validation"]) -> Schema:
     try:
         return draft_07(tp.model_json_schema(mode=mode) if is_model(tp) else types.json_schema(tp))
@@ -106,7 +116,9 @@ def _plain(value: Any) -> str:
 
 
 def _side(schema: RegisteredSchema, registry: Registry) -> Side:
-    others = {name: _parsed(each) for name, each in below(schema, registry).items() if each.kind == "JSON"}
+    others = {
+        name: of_document(_parsed(each), name) for name, each in below(schema, registry).items() if each.kind == "JSON"
+    }
     return Side(_parsed(schema), others)
 
 

@@ -5,6 +5,7 @@ Nothing of Protobuf is imported before it is asked for: it is an extra.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
 from kafka_eos.errors import ConfigError
@@ -27,6 +28,7 @@ def protobuf(
     *,
     registry: Registry,
     subject: Subject = "topic",
+    references: Mapping[str, str] | None = None,
     id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> RegistryFormat[T]: ...
@@ -37,6 +39,7 @@ def protobuf(
     *,
     registry: Registry | None = None,
     subject: Subject = "topic",
+    references: Mapping[str, str] | None = None,
     id_in: IdIn = "prefix",
     auto_register: bool = False,
 ) -> Codec[T] | RegistryFormat[T]:
@@ -47,12 +50,14 @@ def protobuf(
     ``registry``       schemas are in it, and records in Confluent's wire format; for keys and values only
     ``subject``        under which subject the schema that is written is registered: "topic" (``orders-value``),
                        "record" (the message's full name), "topic-record", or a function of topic, part and full name
+    ``references``     the subjects of files that the message's file imports, by file; default: each is called like its
+                       file, as with Confluent's serializers
     ``id_in``          where a record says which schema it was written with: before the value ("prefix") or in
                        Confluent's header ("header"); where there is no header, what stands before the value is read
     ``auto_register``  register the schema when the job starts, should the subject not have it
     """
     if registry is None:
-        if subject != "topic" or id_in != "prefix" or auto_register:
+        if subject != "topic" or references or id_in != "prefix" or auto_register:
             raise ConfigError(
                 "protobuf(…) without a registry has no subject, and registers nothing: registry=… is missing"
             )
@@ -60,7 +65,7 @@ def protobuf(
     expect_extra("protobuf", "protobuf(…)")
     from kafka_eos.schemas.languages.protobuf.language import ProtobufLanguage
 
-    return RegistryFormat(ProtobufLanguage(tp), registry, subject, id_in, auto_register)
+    return RegistryFormat(ProtobufLanguage(tp, references or {}), registry, subject, id_in, auto_register)
 
 
 def message_codec(tp: Any) -> Codec[Any]:

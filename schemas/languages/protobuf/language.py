@@ -6,15 +6,16 @@ packages, and so do numbers of fields: nothing in the bytes tells a refund from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.protobuf.files import imported, opened, proto
+from kafka_eos.schemas.languages.protobuf.files import imported, opened, together
 from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec, writing
 from kafka_eos.schemas.languages.protobuf.reading import differences, obstacles
 from kafka_eos.schemas.languages.protobuf.text import as_text
+from kafka_eos.schemas.registries.drafts import Draft, Need
 from kafka_eos.schemas.registries.references import below
 from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
 from kafka_eos.schemas.types import type_name
@@ -32,7 +33,7 @@ class ProtobufLanguage(Generic[T]):
 
     kind, label = "PROTOBUF", "Protobuf"
 
-    def __init__(self, tp: type[T]) -> None:
+    def __init__(self, tp: type[T], references: Mapping[str, str]) -> None:
         codec: ProtobufCodec[T] = ProtobufCodec(tp)
         self.type, self._decode = tp, codec.decode
         self._message = message = tp.DESCRIPTOR  # type: ignore[attr-defined]
@@ -40,16 +41,12 @@ class ProtobufLanguage(Generic[T]):
         self.record = str(message.full_name)
         self.place = _written_place(_place(message))
         self.encode: Callable[[T], bytes] = writing(tp, self.place)
-        if more := imported(message.file):
-            raise PlanError(
-                f"{type_name(tp)}: {message.file.name} imports {', '.join(each.name for each in more)}. Only files of "
-                "Protobuf itself can be imported yet (google/protobuf/…): have the messages in one file"
-            )
         try:
-            text = as_text(proto(message.file))
+            self.written = _draft(message.file, references)
         except ValueError as error:
             raise PlanError(f"{type_name(tp)}: {error}") from None
-        self.written = RegisteredSchema(self.kind, text)
+        if more := references.keys() - {each.name for each in together(message.file).file[:-1]}:
+            raise PlanError(f"references={{{sorted(more)[0]!r}: …}}: {message.file.name} imports no such file")
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         file, read = _file(writer, registry), self._decode
@@ -87,6 +84,15 @@ class ProtobufLanguage(Generic[T]):
         for name in path[1:]:
             found = None if found is None else found.nested_types_by_name.get(name)
         return found
+
+
+def _draft(file: Any, subjects: Mapping[str, str]) -> Draft:
+    """A file, and those that it imports: their subjects are called like them, unless the user says otherwise."""
+    needs = tuple(
+        Need(each.name, subjects.get(each.name, each.name), _draft(each, subjects)) for each in imported(file)
+    )
+    *others, own = together(file).file
+    return Draft("PROTOBUF", as_text(own, others), needs)
 
 
 def _file(schema: RegisteredSchema, registry: Registry) -> Any:

@@ -7,7 +7,7 @@ itself are not in it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import (
@@ -28,15 +28,19 @@ _LABELS: Final = {
 }
 
 
-def as_text(file: FileDescriptorProto) -> str:
-    """ValueError if it has groups, extensions, or is of an edition."""
-    return "\n".join(_Writer(file).lines()) + "\n"
+def as_text(file: FileDescriptorProto, imported: Iterable[FileDescriptorProto] = ()) -> str:
+    """ValueError if it has groups, extensions, or is of an edition. ``imported``: files whose names it may use."""
+    return "\n".join(_Writer(file, imported).lines()) + "\n"
 
 
 class _Writer:
-    def __init__(self, file: FileDescriptorProto) -> None:
+    def __init__(self, file: FileDescriptorProto, imported: Iterable[FileDescriptorProto]) -> None:
         self._file = file
-        self._known = {*_packages(file.package), *_types(file.package, file.message_type, file.enum_type)}
+        self._known = {
+            name
+            for each in (file, *imported)
+            for name in (*_packages(each.package), *_types(each.package, each.message_type, each.enum_type))
+        }
         if file.syntax not in ("", "proto2", "proto3"):
             raise ValueError(f'{file.name} is of an edition: use syntax = "proto3" or "proto2"')
         if file.extension:

@@ -263,13 +263,6 @@ def test_schemas_that_refer_to_others_are_read(registry: Registry) -> None:
     )
 
 
-def test_a_file_that_imports_others_is_not_written_yet() -> None:
-    tp = classes(proto3('import "line.proto";', "message Order { Line line = 1; }"), line=proto3("message Line {}"))
-
-    with pytest.raises(PlanError, match=r"imports line\.proto\. Only files of Protobuf itself"):
-        protobuf(tp["Order"], registry=Registry("mock://imports"))
-
-
 def test_protobufs_own_files_can_be_imported(registry: Registry) -> None:
     text = proto3('import "google/protobuf/timestamp.proto";', "message Order { google.protobuf.Timestamp at = 1; }")
     tp = classes(text)["Order"]
