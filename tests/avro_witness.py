@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema as Registered
+from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -23,9 +24,16 @@ def record(name: str, **fields: Any) -> Schema:
     return {"type": "record", "name": name, "fields": made}
 
 
-def written(url: str, topic: str, schema: Schema, values: Iterable[Any]) -> list[bytes]:
-    """Each value as Confluent's serializer writes it, which registers the schema."""
-    serialize = AvroSerializer(SchemaRegistryClient({"url": url}), json.dumps(schema))
+def written(
+    url: str, topic: str, schema: Schema, values: Iterable[Any], references: Mapping[str, Schema] | None = None
+) -> list[bytes]:
+    """Each value as Confluent's serializer writes it, which registers the schema; ``references`` by their names."""
+    client, named = SchemaRegistryClient({"url": url}), list[SchemaReference]()
+    for name, part in (references or {}).items():
+        subject = f"{topic}-{name}"
+        client.register_schema(subject, Registered(json.dumps(part), "AVRO"))
+        named.append(SchemaReference(name, subject, 1))
+    serialize = AvroSerializer(client, Registered(json.dumps(schema), "AVRO", named))
     return [serialize(value, SerializationContext(topic, MessageField.VALUE)) for value in values]
 
 

@@ -30,6 +30,7 @@ def generated(text: str, name: str = "shop.proto") -> str:
     """A module that has the classes of a file: what protoc writes, in short."""
     file = parsed(text, name)
     lines = [
+        *(f"import {each.removesuffix('.proto')}_pb2" for each in file.dependency),
         "from google.protobuf import descriptor_pool, message_factory",
         f"_file = descriptor_pool.Default().AddSerializedFile({file.SerializeToString()!r})",
         *(

@@ -52,9 +52,10 @@ from kafka_eos.ids import AppRef
 from kafka_eos.metrics.catalogue import METRICS
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead
 from kafka_eos.records import BEGINNING
+from kafka_eos.schemas import Registry
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
-from tests import avro_witness, protobuf_witness
+from tests import avro_witness, json_witness, protobuf_witness
 from tests.chaos.harness import read
 from tests.receiver import receiving
 from tests.registry_server import RegistryServer
@@ -585,6 +586,39 @@ def test_a_job_reads_avro_and_writes_protobuf_with_few_lines_more_than_in_json(
     tp = protobuf_witness.classes(proto)["Total"]
     found = [protobuf_witness.told(tp, message.value()) for message in read(bootstrap, totals)]
     assert sorted((row.user, row.total) for row in found) == [("ann", 3), ("ann", 7), ("bob", 2)]
+
+
+def test_the_json_and_the_references_shown_are_written(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str], registry: RegistryServer
+) -> None:
+    """The third and fourth pipeline of docs/schemas.md as they are, but for the places where they read and write."""
+    orders, paid, priced, plain = topic(), topic(), topic(), topic()
+    *_, in_json, referring = blocks(ROOT / "docs/schemas.md", "python")[:4]
+    shop = {"title": "Order", "type": "object", "properties": {"user": {"type": "string"}, "shop": {"type": "string"},
+                                                               "amount": {"type": "integer"}}}  # fmt: skip
+    values = [{"user": "ann", "amount": amount, "shop": "x"} for amount in (3, 0, 4)]
+    avro_witness.send(bootstrap, orders, json_witness.written(registry.url, orders, shop, values))
+    avro_witness.send(bootstrap, plain, [b'{"user": "ann", "price": {"cents": 5}}'])
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+    for name, shown, reads, sink, writes in (
+        ("in_json", in_json, orders, "paid", paid),
+        ("referring", referring, plain, "priced", priced),
+    ):
+        for place, own in (('KafkaSource("orders"', f'KafkaSource("{reads}"'), ("http://localhost:8081", registry.url),
+                           (f'"{sink}",', f'"{writes}",')):  # fmt: skip
+            assert place in shown
+            shown = shown.replace(place, own, 1)
+        (tmp_path / f"{name}.py").write_text(shown)
+        ref = AppRef(tmp_path / f"{name}.py")
+        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    found = [json_witness.told(registry.url, paid, message.value()) for message in read(bootstrap, paid)]
+    assert found == [{"user": "ann", "amount": amount, "currency": "EUR"} for amount in (3, 4)]
+    (message,) = read(bootstrap, priced)
+    assert avro_witness.told(registry.url, message.value()) == {"user": "ann", "price": {"cents": 5, "currency": "EUR"}}
+    newest = Registry(registry.url).newest(f"{priced}-value")
+    assert newest is not None
+    assert [each.subject for each in newest.schema.references] == ["com.shop.Money"]
 
 
 def test_the_files_shown_are_written_and_read_as_shown(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,8 @@ from kafka_eos.extras import expect_extra
 from kafka_eos.schemas import codec_for
 
 _BATCH: Final = 4096
+_LARGEST: Final = (1 << 31) - 1
+"""Characters of a cell of CSV: pyarrow ends before."""
 _END: Final = "kafka_eos_end"
 """What pyarrow finds behind the last row of CSV, unless a cell is not closed, which would take all rows up to there."""
 
@@ -70,16 +72,35 @@ def _lines(path: Path, first: int) -> Iterator[bytes]:
 
 def _csv(path: Path, first: int) -> Iterator[Any]:
     """Rows as dicts of texts, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
+        csv.field_size_limit(_LARGEST)
+        told = filter(None, csv.reader(text, strict=True))
+        names = next(told, [])
+        if len(set(names)) < len(names):
+            raise ValueError(f"two columns have one name: {', '.join(names)}")
+        if names:
+            yield from islice(_told_twice(_cells(path, names), told), first, None)
+
+
+def _told_twice(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
+    """The rows; a ValueError at the first one that is none for who reads ``strictly``.
+
+    pyarrow makes ``yz`` of ``"y"z``. The other reader does not, but cannot tell an empty cell from an empty text.
+    """
+    for row in rows:
+        if next(strictly, None) is None:
+            raise ValueError("it has rows that end within a cell")
+        yield row
+    if next(strictly, None) is not None:
+        raise ValueError("it has cells that hold several rows")
+
+
+def _cells(path: Path, names: Sequence[str]) -> Iterator[Any]:
     import pyarrow
     import pyarrow.csv
 
     opened: Any = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
-        names = next(filter(None, csv.reader(text, strict=True)), [])
-    if len(set(names)) < len(names):
-        raise ValueError(f"two columns have one name: {', '.join(names)}")
-    if not names:
-        return
     as_texts = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pyarrow.string()),
         null_values=[""],
@@ -90,8 +111,7 @@ def _csv(path: Path, first: int) -> Iterator[Any]:
     with opened(path, "rb") as file:
         ended = _WithEnd(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
         with pyarrow.csv.open_csv(ended, parse_options=whole_cells, convert_options=as_texts) as batches:
-            rows = (row for batch in batches for row in batch.to_pylist())
-            yield from islice(_before_end(rows, names[0]), first, None)
+            yield from _before_end((row for batch in batches for row in batch.to_pylist()), names[0])
 
 
 def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:

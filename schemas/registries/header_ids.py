@@ -122,13 +122,10 @@ class HeaderCodec(RegistryCodec[T]):
         return f"{super().describe()}, its id in header {self._naming.header}"
 
     def headers(self) -> Headers:
-        return self._naming.written(self._before())
-
-    def encode(self, value: T) -> bytes:
-        return super().encode(value)[len(self._before()) :]
+        return self._naming.written(self._head())
 
     def decode(self, data: bytes) -> T:
-        return super().decode(self._before() + data)
+        return super().decode(self._head() + data)
 
     def decode_with(self, data: bytes, headers: Headers) -> T:
         prefix = self._naming.prefix(headers)
@@ -141,9 +138,9 @@ class HeaderCodec(RegistryCodec[T]):
             decode = self._opened(prefix[:_GUID])
         return decode(prefix[_GUID:] + data)
 
-    def _before(self) -> bytes:
-        """All that would stand before a value that is written."""
-        return (self._prefix or self._ready()) + self._language.place
+    def _before_values(self) -> bytes:
+        self._head()  # a header is written with each of them
+        return b""
 
     def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:
         if prefix[:1] != _OF_GUID:

@@ -51,9 +51,10 @@ class Language(Protocol[T]):
     written: Draft
     """The same as a registry keeps it."""
     place: bytes
-    """What ``encode`` begins with: of Protobuf, which message of its file the value is; else nothing."""
+    """What stands between the id and a value: of Protobuf, which message of its file the value is; else nothing."""
 
-    def encode(self, value: T) -> bytes: ...
+    def encoder(self, before: bytes) -> Callable[[T], bytes]:
+        """What writes values, each behind ``before``."""
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         """What decodes values of ``writer``. ValueError if it is no schema, or none that fits the type."""
@@ -75,6 +76,7 @@ class RegistryCodec(Generic[T]):
         self.type, self.subject = language.type, subject
         self._language, self._registry, self._auto_register = language, registry, auto_register
         self._prefix: bytes | None = None
+        self.encode: Callable[[T], bytes] = self._encode_first
         self._decoders: dict[bytes, Callable[[bytes], T]] = {}
         self._unknown: dict[SchemaId, float] = {}
         """Ids, and when to ask for them again."""
@@ -143,9 +145,18 @@ class RegistryCodec(Generic[T]):
             return []
         return [f"the registry {self._registry.url} is in the memory of each process: it is for tests alone"]
 
-    def encode(self, value: T) -> bytes:
-        body = self._language.encode(value)
-        return (self._prefix or self._ready()) + body
+    def _encode_first(self, value: T) -> bytes:
+        """From now on the id is known, and ``encode`` is what the language makes of it."""
+        self.encode = self._language.encoder(self._before_values())
+        return self.encode(value)
+
+    def _before_values(self) -> bytes:
+        """What stands before each value that is written."""
+        return self._head()
+
+    def _head(self) -> bytes:
+        """What names the schema of values that are written, and their place in it."""
+        return (self._prefix or self._ready()) + self._language.place
 
     def decode(self, data: bytes) -> T:
         decode = self._decoders.get(data[:PREFIX])

@@ -12,7 +12,7 @@ from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.errors import ConfigError
 from kafka_eos.schemas import Registry, avro, json_schema, protobuf
 from tests import json_witness, protobuf_witness
-from tests.avro_witness import record, written
+from tests.avro_witness import record, told, written
 from tests.broker.kafka_kit import job
 from tests.registry_server import RegistryServer
 
@@ -69,6 +69,39 @@ def test_protobuf_is_read_from_a_real_registry_and_written_with_what_it_has(regi
 class Order(msgspec.Struct):
     user: str
     lines: list[Line] = []
+
+
+def test_schemas_that_refer_to_others_are_registered_and_read_by_others(registry: RegistryServer) -> None:
+    """By Confluent's deserializers, which ask the registry for what a schema refers to."""
+    asked, value = Registry(registry.url), Order("ann", [Line(2), Line(3)])
+    plain = {"user": "ann", "lines": [{"quantity": 2}, {"quantity": 3}]}
+    in_avro, in_json = (
+        language(Order, registry=asked, references={Line: f"parts-{name}-line"}, auto_register=True).for_topic(
+            f"parts-{name}", "value"
+        )
+        for name, language in (("avro", avro), ("json", json_schema))
+    )
+    line = protobuf_witness.proto3("message Line { int32 quantity = 1; }", package="com.parts")
+    text = protobuf_witness.proto3('import "line.proto";', "message Order { repeated com.parts.Line lines = 1; }")
+    tp = protobuf_witness.classes(text, line=line)["Order"]
+    in_protobuf = protobuf(tp, registry=asked, auto_register=True).for_topic("parts-protobuf", "value")
+
+    for codec in (in_avro, in_json, in_protobuf):
+        codec.check()
+        codec.check()  # a later start
+        assert codec.compared(reading=True).wrong == []
+
+    assert told(registry.url, in_avro.encode(value)) == plain
+    assert json_witness.told(registry.url, "parts-json", in_json.encode(value)) == plain
+    assert in_avro.decode(in_avro.encode(value)) == in_json.decode(in_json.encode(value)) == value
+    message = tp(lines=[{"quantity": 2}])
+    assert protobuf_witness.told(tp, in_protobuf.encode(message)) == message
+    assert in_protobuf.decode(in_protobuf.encode(message)) == message
+    for name in ("avro", "json", "protobuf"):
+        newest = asked.newest(f"parts-{name}-value")
+        assert newest is not None
+        assert newest.number == 1
+        assert len(newest.schema.references) == 1
 
 
 def test_json_is_read_from_a_real_registry_and_changes_as_it_allows(registry: RegistryServer) -> None:

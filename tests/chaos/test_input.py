@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -84,6 +85,55 @@ def _feed_partition(job: Job, partition: int, ids: range) -> None:
     for n in ids:
         payment = {"id": n, "account": f"late-{n % 5}", "amount": 1}
         producer.produce(job.input, json.dumps(payment).encode(), partition=partition)
+    assert producer.flush(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("by", ["list", "pattern"])
+def test_partitions_and_topics_come_and_go_under_a_job_that_reads_several(new_job: NewJob, by: str) -> None:
+    """Nothing is lost, nothing comes twice; a topic that goes ends the job, and is let go of by name alone."""
+    job = new_job(0, app="several.py")
+    other, later = f"{job.name}-other", f"{job.name}-later"
+    job.environment["TEST_TOPICS"] = f"{job.input},{other}"
+    if by == "pattern":
+        job.environment |= {"TEST_PATTERN": f"{job.name}-(in|other|later)", "TEST_EXCLUDE": ""}
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    create_topic(job.bootstrap, other, 2)
+    _feed_to(job, job.input, range(100))
+    _feed_to(job, other, range(100, 200))
+    with running(job) as run:
+        run.until(lambda: _ids(job) == Counter(range(200)), "read both topics")
+        admin.create_partitions([NewPartitions(other, 3)])[other].result(PATIENCE)
+        _feed_to(job, other, range(200, 250), partition=2)
+        if by == "pattern":
+            create_topic(job.bootstrap, later, 1)
+            _feed_to(job, later, range(250, 300))
+        there = 300 if by == "pattern" else 250
+        run.until(lambda: _ids(job) == Counter(range(there)), "read what came")
+
+        admin.delete_topics([other])[other].result(PATIENCE)
+        _feed_to(job, job.input, range(300, 350))
+        assert run.ended() == 2, run.log[-3000:]
+        said = run.log
+    assert "InputLost" in said
+    assert f"topic {other}" in said
+    assert open_transactions(job) == []
+    if by == "list":
+        return
+    assert f"exclude=['{other}']" in said
+    job.environment["TEST_EXCLUDE"] = other
+    job.run()
+    assert _ids(job) == Counter(range(350))
+
+
+def _ids(job: Job) -> Counter[int]:
+    return Counter(json.loads(message.value())["id"] for message in read(job.bootstrap, job.output))
+
+
+def _feed_to(job: Job, topic: str, ids: range, partition: int | None = None) -> None:
+    producer = Producer({"bootstrap.servers": job.bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    for n in ids:
+        where = {} if partition is None else {"partition": partition}
+        producer.produce(topic, json.dumps({"id": n, "account": "a", "amount": 1}), **where)
     assert producer.flush(PATIENCE) == 0
 
 

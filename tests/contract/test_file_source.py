@@ -325,6 +325,18 @@ def test_csv_with_a_quote_that_is_not_closed_stops_the_job_and_takes_no_rows_int
         read(reader)
 
 
+@pytest.mark.parametrize("text", ['a,b\n1,"y"z\n', 'a,b\n1,"y" \n', 'a,b\n"1"x"y",2\n', 'a\n"1""\n'])
+def test_csv_with_text_behind_a_quote_stops_the_job_and_is_not_mended(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(Fatal, match="cannot be read behind row 0"):
+        read(opened(FileSource(tmp_path, format="csv")))
+
+
+def test_a_quote_within_a_cell_that_has_none_at_its_beginning_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,b\n1,6" pipe\n2,"say ""hi"""\n')
+    assert [row["b"] for row in read(opened(FileSource(tmp_path, format="csv")))] == ['6" pipe', 'say "hi"']
+
+
 @pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a\n\xff\n"])
 def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))

@@ -29,19 +29,21 @@ pipeline = Pipeline("{name}")
 """
 OLD = record("com.shop.PaymentMade", account="string", id="int", amount="int", terminal="string")
 NEW = record("com.shop.PaymentMade", amount="long", id="long", account="string")
-LATER = record("com.shop.PaymentMade", account="string", id="int", amount="int", shop=["null", "string"])
+SHOP = record("com.shop.Shop", street="string")
+LATER = record("com.shop.PaymentMade", account="string", shop="com.shop.Shop", id="int", amount="int")
 
 
 def test_a_job_in_avro_moves_between_engines(
     new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
 ) -> None:
-    """The schema of the input changes in mid-stream, and a topic with a schema of its own comes later."""
+    """The schema of the input changes in mid-stream. A topic comes later, and its schema refers to another one."""
     job = new_job(AVRO.replace("{url}", registry.url), input=1, output=1, refused=1)
     payments = [{"id": n, "account": f"a{n % 3}", "amount": n + 1, "terminal": "t"} for n in range(90)]
     later = f"{job.topics['input']}-later"
     rows = [*written(registry.url, job.topics["input"], OLD, payments[:50]),
             *written(registry.url, job.topics["input"], NEW, payments[50:70]),
-            *written(registry.url, later, LATER, [{**payment, "shop": None} for payment in payments[70:]])]  # fmt: skip
+            *written(registry.url, later, LATER, [{**each, "shop": {"street": "s"}} for each in payments[70:]],
+                     {"com.shop.Shop": SHOP})]  # fmt: skip
 
     send(bootstrap, job.topics["input"], rows[:30])
     job.embedded()
@@ -78,11 +80,14 @@ pipeline = Pipeline("{name}", max_records_per_epoch=20)
             or os.kill(os.getpid(), signal.SIGKILL))
     .key_by(lambda payment: payment.account)
     .fold(name="total", init=lambda: Total("", 0, -1), step=add,
-          emit=lambda account, total: Sum(account=account, total=total.total, id=total.id))
+          emit=lambda account, total: Sum(account=account, total={{"cents": total.total}}, id=total.id))
     .sink(KafkaSink("{output}", value=protobuf(Sum, registry=registry, auto_register=True)), name="sums")
 )
 """
-SUM = protobuf_witness.proto3("message Sum { string account = 1; int64 total = 2; int64 id = 3; }")
+CENTS = protobuf_witness.proto3("message Cents { int64 cents = 1; }", package="com.money")
+SUM = protobuf_witness.proto3(
+    'import "cents.proto";', "message Sum { string account = 1; com.money.Cents total = 2; int64 id = 3; }"
+)
 
 
 def json_payment(**more: Any) -> dict[str, Any]:
@@ -101,8 +106,10 @@ def json_payment(**more: Any) -> dict[str, Any]:
 def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_workers_are_killed(
     new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
 ) -> None:
+    """The message that is written is of a file that imports another one."""
     job = new_job(JSON_TO_PROTOBUF.replace("{url}", registry.url), input=1, output=1, refused=1)
-    (job.directory / "sums_pb2.py").write_text(protobuf_witness.generated(SUM, "sums.proto"))
+    for name, text in (("cents", CENTS), ("sums", SUM)):
+        (job.directory / f"{name}_pb2.py").write_text(protobuf_witness.generated(text, f"{name}.proto"))
     payments = [{"id": n, "account": f"a{n % 3}", "amount": n + 1} for n in range(90)]
     old, new = json_payment(), json_payment(currency={"type": "string"})
     rows = [*json_witness.written(registry.url, job.topics["input"], old, payments[:50]),
@@ -116,13 +123,13 @@ def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_worke
     send(bootstrap, job.topics["input"], rows[70:])
     job.embedded()
 
-    tp = protobuf_witness.classes(SUM)["Sum"]
+    tp = protobuf_witness.classes(SUM, cents=CENTS)["Sum"]
     found = [protobuf_witness.told(tp, message.value()) for message in job.read("output")]
     sums: Counter[str] = Counter()
     for payment in payments:
         sums[str(payment["account"])] += int(str(payment["amount"]))
     assert Counter(row.id for row in found) == Counter(range(90))
-    assert {row.account: row.total for row in found} == sums  # the last of each account
+    assert {row.account: row.total.cents for row in found} == sums  # the last of each account
     assert [message.value() for message in job.read("refused")] == [rows[0][:-3]]
     assert all((job.directory / f"killed-{n}").exists() for n in (13, 45, 73))
     assert job.left_open() == []

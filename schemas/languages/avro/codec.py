@@ -58,20 +58,28 @@ class AvroCodec(Generic[T]):
         linked(self._reader)
         linked(self._writer)
         self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
+        self.encode: Callable[[T], bytes] = self.writing(b"")
 
     @property
     def schema(self) -> Json:
         return self._schema
 
-    def encode(self, value: T) -> bytes:
-        if not isinstance(value, self.type):
-            raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
-        try:
+    def writing(self, before: bytes) -> Callable[[T], bytes]:
+        """What writes values, each behind ``before``."""
+        tp, own, make, dump = self.type, self._own, self._ready, self._dump
+
+        def encode(value: T) -> bytes:
+            if not isinstance(value, tp):
+                raise ValueError(f"expected {type_name(tp)}, got {type(value).__name__}")
             out = io.BytesIO()
-            fastavro.schemaless_writer(out, self._own, self._ready(self._dump(value)))
-        except _BAD_DATA as error:
-            raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
-        return out.getvalue()
+            out.write(before)
+            try:
+                fastavro.schemaless_writer(out, own, make(dump(value)))
+            except _BAD_DATA as error:
+                raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
+            return out.getvalue()
+
+        return encode
 
     def decode(self, data: bytes) -> T:
         source = io.BytesIO(data)

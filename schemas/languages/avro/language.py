@@ -65,10 +65,13 @@ class _Avro(Generic[T]):
     def __init__(self, tp: type[T], namespace: str | None, references: Mapping[type, str]) -> None:
         self._codec: AvroCodec[T] = AvroCodec(tp)
         schema: Any = self._codec.schema
-        self.type, self.encode = tp, self._codec.encode
+        self.type = tp
         self.schema: Json = schema if namespace is None else {"namespace": namespace, **schema}
         self.record: str = schema["name"] if namespace is None else f"{namespace}.{schema['name']}"
         self.written = in_parts(schema, namespace, subjects_of(references, named_types(tp), tp))
+
+    def encoder(self, before: bytes) -> Callable[[T], bytes]:
+        return self._codec.writing(before)
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         return self._codec.foreign(_parsed(writer), _named(writer, registry))

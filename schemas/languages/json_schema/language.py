@@ -67,13 +67,18 @@ class _Json(Generic[T]):
         self.written = in_parts(written, subjects_of(references, _held(written, references), tp))
         self._here, self._read = Side(written, {}), Side(_schema(tp, "validation"), {})
 
-    def encode(self, value: T) -> bytes:
-        data = self._encode(value)
-        back = self._decode(data)
-        again = self._encode(back)
-        if again != data and _plain(json.loads(again)) != _plain(json.loads(data)):
-            raise ValueError(f"not a valid {type_name(self.type)}: it would be read as {back!r:.200}")
-        return data
+    def encoder(self, before: bytes) -> Callable[[T], bytes]:
+        write, read, name = self._encode, self._decode, type_name(self.type)
+
+        def encode(value: T) -> bytes:
+            data = write(value)
+            back = read(data)
+            again = write(back)
+            if again != data and _plain(json.loads(again)) != _plain(json.loads(data)):
+                raise ValueError(f"not a valid {name}: it would be read as {back!r:.200}")
+            return before + data
+
+        return encode
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         _parsed(writer)

@@ -40,13 +40,15 @@ class ProtobufLanguage(Generic[T]):
         self.schema: Json = codec.schema
         self.record = str(message.full_name)
         self.place = _written_place(_place(message))
-        self.encode: Callable[[T], bytes] = writing(tp, self.place)
         try:
             self.written = _draft(message.file, references)
         except ValueError as error:
             raise PlanError(f"{type_name(tp)}: {error}") from None
         if more := references.keys() - {each.name for each in together(message.file).file[:-1]}:
             raise PlanError(f"references={{{sorted(more)[0]!r}: …}}: {message.file.name} imports no such file")
+
+    def encoder(self, before: bytes) -> Callable[[T], bytes]:
+        return writing(self.type, before)
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         file, read = _file(writer, registry), self._decode

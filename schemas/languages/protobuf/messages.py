@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -71,13 +72,14 @@ def writing(tp: Any, before: bytes = b"") -> Callable[[Any], bytes]:
     """What writes messages of a class, behind what stands ``before`` each. Raises ValueError."""
     name = type_name(tp)
     # To sort takes as long again as to write, and only maps have an order of their own.
-    options = {"deterministic": True} if _any_field(tp.DESCRIPTOR, _is_map) else {}
+    sort = _any_field(tp.DESCRIPTOR, _is_map)
+    serialize = partial(tp.SerializeToString, deterministic=True) if sort else tp.SerializeToString
 
     def encode(value: Any) -> bytes:
         if type(value) is not tp:
             raise ValueError(f"expected {name}, got {type(value).__name__}")
         try:
-            return before + value.SerializeToString(**options)  # type: ignore[no-any-return]
+            return before + serialize(value)  # type: ignore[no-any-return]
         except (EncodeError, ValueError) as error:
             raise ValueError(f"not a valid {name}: {reason(error)}") from error
 
