@@ -22,7 +22,7 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
             raise PlanError(
                 f"references={{{type_name(tp)}: …}}: {type_name(whole)} holds no such type; those that it holds: {held}"
             )
-        if not isinstance(subject, str) or not subject:
+        if not subject:
             raise PlanError(f"references={{{type_name(tp)}: {subject!r}}}: the subject is a text")
     return {names[tp]: subject for tp, subject in given.items()}
 
