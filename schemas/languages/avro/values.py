@@ -59,18 +59,18 @@ class _Found:
         known = {field["name"] for field in schema["fields"]} | self._beside
 
         def of(plain: Any) -> Any:
-            if not isinstance(plain, Mapping):
+            if type(plain) is not dict and not isinstance(plain, Mapping):  # to ask an ABC takes long
                 raise _unfit(plain, name)
             if not known.issuperset(plain):
                 raise ValueError(f"no field for {', '.join(sorted(map(str, plain.keys() - known)))}")
-            made = dict(plain)
+            made: dict[str, Any] = {}
             for field, exact, make in fields:
-                if field in made and type(made[field]) not in exact:
+                if field in plain and type(value := plain[field]) not in exact:
                     try:
-                        made[field] = make(made[field])
+                        made[field] = make(value)
                     except (ValueError, OverflowError) as error:
                         raise ValueError(f"{field}: {error}") from None
-            return made
+            return {**plain, **made} if made else plain
 
         self._named[name] = of  # before its fields: it may hold itself
         fields.extend((field["name"], *self.within(field["type"])) for field in schema["fields"])
@@ -111,7 +111,7 @@ def _name(arm: Any) -> str:
 
 def _each(exact: frozenset[type], make: Ready) -> Ready:
     def of(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
+        if type(value) is not list and not isinstance(value, list | tuple):
             raise _unfit(value, "array")
         return [each if type(each) in exact else make(each) for each in value]
 
@@ -146,19 +146,26 @@ def _of_kind(kind: str, otherwise: str = "") -> Taken:
     exact = frozenset({taken}) if why is None else frozenset[type]()
 
     def make(value: Any) -> Any:
-        if isinstance(value, enum.Enum) and taken is str:
-            value = value.value
-        if type(value) is int and taken is float and float(value) == value:
-            value = float(value)
-        if isinstance(value, bytearray) and taken is bytes:
-            value = bytes(value)
-        if not isinstance(value, taken) or (type(value) is not taken and isinstance(value, bool | datetime.datetime)):
-            raise _unfit(value, kind)
+        if type(value) is not taken:
+            value = _of_type(value, taken, kind)
         if why is not None and (reason := why(value)):
             raise ValueError(f"{value} {reason}")
         return value
 
     return exact, make
+
+
+def _of_type(value: Any, taken: type, kind: str) -> Any:
+    """A value that is none of the type itself, as one that is, or of one below it."""
+    if isinstance(value, enum.Enum) and taken is str:
+        value = value.value
+    if type(value) is int and taken is float and float(value) == value:
+        value = float(value)
+    if isinstance(value, bytearray) and taken is bytes:
+        value = bytes(value)
+    if not isinstance(value, taken) or (type(value) is not taken and isinstance(value, bool | datetime.datetime)):
+        raise _unfit(value, kind)
+    return value
 
 
 def _zoned(value: datetime.datetime) -> str:

@@ -55,7 +55,7 @@ class ProtobufLanguage(Generic[T]):
         known: set[bytes] = set()
 
         def decode(data: bytes) -> T:
-            if data[:1] == _FIRST and _FIRST in known:
+            if data[:1] in known:  # the place of a first message is this byte alone
                 return read(data[1:])
             place, begin = _read_place(data)
             if data[:begin] not in known:
