@@ -11,64 +11,70 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.errors import ConfigError
 from kafka_eos.terminal.running import Runs, run_shown
 
+Interval = Annotated[
+    str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")
+]
+Backend = Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--parallelism", "-p", help="Worker processes; default: one a core. May differ from the last run's."),
+]
+Mode = Annotated[
+    str | None,
+    typer.Option(help="`aligned`, `unaligned` or `at-least-once`: what barriers do to rows between workers."),
+]
+Savepoint = Annotated[Path | None, typer.Option("--from", help="Savepoint that a job without checkpoints begins with.")]
+DroppedState = Annotated[
+    bool | None,
+    typer.Option("--allow-dropped-state", help="Drop the state of operators that the pipeline has no longer."),
+]
+TakeOver = Annotated[
+    bool | None,
+    typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
+]
+Standby = Annotated[
+    bool | None,
+    typer.Option("--standby", help="Wait while another one with --standby runs this job, and take over from it."),
+]
+Http = Annotated[
+    str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
+]
+Otel = Annotated[
+    bool | None,
+    typer.Option("--otel", help="Send metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`."),
+]
+LogFormat = Annotated[
+    str | None, typer.Option(help="`text` for people, or `json`: one object a line, on standard error.")
+]
+LogLevel = Annotated[str | None, typer.Option(help="Least level of log lines: `info`, or `warning,LOGGER=debug`.")]
+CaughtUp = Annotated[
+    bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
+]
+Engine = Annotated[Literal["embedded", "spark"], typer.Option(help="Where to run: here, or as Spark jobs.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark's master, e.g. `local[2,4]` or `spark://host:7077`. Needs --engine spark.")
+]
+
 
 def run(
     app: App,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
-    checkpoint_interval: Annotated[
-        str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")
-    ] = None,
-    state_backend: Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")] = None,
-    parallelism: Annotated[
-        int | None,
-        typer.Option(
-            "--parallelism", "-p", help="Worker processes; default: one a core. May differ from the last run's."
-        ),
-    ] = None,
-    checkpoint_mode: Annotated[
-        str | None,
-        typer.Option(help="`aligned`, `unaligned` or `at-least-once`: what barriers do to rows between workers."),
-    ] = None,
-    start_from: Annotated[
-        Path | None, typer.Option("--from", help="Savepoint that a job without checkpoints begins with.")
-    ] = None,
-    allow_dropped_state: Annotated[
-        bool | None,
-        typer.Option("--allow-dropped-state", help="Drop the state of operators that the pipeline has no longer."),
-    ] = None,
-    take_over: Annotated[
-        bool | None,
-        typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
-    ] = None,
-    standby: Annotated[
-        bool | None,
-        typer.Option("--standby", help="Wait while another one with --standby runs this job, and take over from it."),
-    ] = None,
-    http: Annotated[
-        str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
-    ] = None,
-    otel: Annotated[
-        bool | None,
-        typer.Option(
-            "--otel", help="Send metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`."
-        ),
-    ] = None,
-    log_format: Annotated[
-        str | None, typer.Option(help="`text` for people, or `json`: one object a line, on standard error.")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="Least level of log lines: `info`, or `warning,LOGGER=debug`.")
-    ] = None,
-    until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
-    ] = False,
-    engine: Annotated[Literal["embedded", "spark"], typer.Option(help="Where to run: here, or as Spark jobs.")] = (
-        "embedded"
-    ),
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master, e.g. `local[2,4]` or `spark://host:7077`. Needs --engine spark.")
-    ] = None,
+    checkpoint_interval: Interval = None,
+    state_backend: Backend = None,
+    parallelism: Workers = None,
+    checkpoint_mode: Mode = None,
+    start_from: Savepoint = None,
+    allow_dropped_state: DroppedState = None,
+    take_over: TakeOver = None,
+    standby: Standby = None,
+    http: Http = None,
+    otel: Otel = None,
+    log_format: LogFormat = None,
+    log_level: LogLevel = None,
+    until_caught_up: CaughtUp = False,
+    engine: Engine = "embedded",
+    master: Master = None,
 ) -> None:
     """Run a pipeline, exactly-once, until it is stopped.
 

@@ -1,0 +1,153 @@
+"""The security settings of a librdkafka client in the words of Java's client, which the audit reads Kafka with.
+
+Rule: what cannot be said in those words is refused by name. Secrets of files are read now, but for a token: Java reads
+its file itself, for each client anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kafka_eos.errors import ConfigError
+from kafka_eos.secrets import FROM_FILE, filled
+
+_OAUTH: Final = "sasl.oauthbearer."
+_TOKEN_FILE: Final = f"{_OAUTH}token{FROM_FILE}"
+_OF_PROVIDER: Final = {f"{_OAUTH}client.id": "clientId", f"{_OAUTH}client.secret": "clientSecret"}
+"""What a provider must be told, with the names of Java's login module."""
+_FOLLOWED: Final = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+        f"{_OAUTH}method",
+        f"{_OAUTH}token.endpoint.url",
+        f"{_OAUTH}scope",
+        f"{_OAUTH}extensions",
+        *_OF_PROVIDER,
+    }
+)
+_LOGIN_MODULES: Final = "org.apache.kafka.common.security"
+
+
+def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """The security part of a librdkafka configuration for Java's client. Tuning is left out.
+
+    ConfigError for a security setting that the audit cannot follow, or a secret that cannot be read.
+    """
+    token_file = config.get(_TOKEN_FILE)
+    config = _read({name: value for name, value in config.items() if name != _TOKEN_FILE})
+    _expect_followed(config)
+    java = {"bootstrap.servers": bootstrap}
+    java |= {name: str(config[name]) for name in ("security.protocol", "client.id") if name in config}
+    mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms"))
+    if mechanism is not None:
+        java |= {"sasl.mechanism": str(mechanism), **_login(str(mechanism), config, token_file)}
+    return java | _tls(config)
+
+
+def _expect_followed(config: Mapping[str, Any]) -> None:
+    if "oauth_cb" in config or f"{_OAUTH}token" in config:
+        raise ConfigError(
+            "the audit cannot take tokens from a function or from a setting: give it a file with one "
+            f"({_TOKEN_FILE}), or a provider ({_OAUTH}method=oidc), by KAFKA_EOS_KAFKA_CONFIG"
+        )
+    if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
+        raise ConfigError(
+            f"the audit cannot follow config[{unknown[0]!r}]; it knows PEM files, PLAIN, SCRAM and tokens: "
+            f"{sorted(_FOLLOWED)}"
+        )
+
+
+def _read(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return filled(config)
+    except ValueError as error:
+        raise ConfigError(f"a secret for Kafka: {error}") from None
+
+
+# ---------------------------------------------------------------- logins
+
+
+def _login(mechanism: str, config: Mapping[str, Any], token_file: object) -> dict[str, str]:
+    if mechanism.upper() == "OAUTHBEARER":
+        return _tokens(config, token_file)
+    if mechanism == "PLAIN":
+        module = "plain.PlainLoginModule"
+    elif mechanism.startswith("SCRAM-"):
+        module = "scram.ScramLoginModule"
+    else:
+        raise ConfigError(
+            f"the audit cannot log in with sasl.mechanism {mechanism}; it knows PLAIN, SCRAM-* and OAUTHBEARER"
+        )
+    named = {part: config.get(f"sasl.{part}", "") for part in ("username", "password")}
+    return {"sasl.jaas.config": _jaas(module, named)}
+
+
+def _tokens(config: Mapping[str, Any], token_file: object) -> dict[str, str]:
+    handler = f"{_LOGIN_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
+    options, url = ({}, f"file://{token_file}") if token_file else _provider(config)
+    return {
+        "sasl.login.callback.handler.class": handler,
+        "sasl.oauthbearer.token.endpoint.url": url,
+        # RFC 6749, 2.3.1: as the job itself asks.
+        "sasl.oauthbearer.header.urlencode": "true",
+        "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", options),
+    }
+
+
+def _provider(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What its login module is told, and the address of who gives tokens."""
+    url = f"{_OAUTH}token.endpoint.url"
+    for name in (url, *_OF_PROVIDER):
+        if not config.get(name):
+            raise ConfigError(
+                f"sasl.mechanism=OAUTHBEARER needs {_TOKEN_FILE}, or with {_OAUTH}method=oidc config[{name!r}]"
+            )
+    options = {java: config[name] for name, java in _OF_PROVIDER.items()}
+    if scope := config.get(f"{_OAUTH}scope"):
+        options["scope"] = scope
+    if authority := config.get("https.ca.location"):
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+    for pair in filter(None, str(config.get(f"{_OAUTH}extensions", "")).split(",")):
+        name, _, value = pair.partition("=")
+        options[f"extension_{name.strip()}"] = value.strip()
+    return options, str(config[url])
+
+
+def _jaas(module: str, options: Mapping[str, Any]) -> str:
+    told = "".join(f" {name}={_quoted(str(value))}" for name, value in options.items())
+    return f"{_LOGIN_MODULES}.{module} required{told};"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# ---------------------------------------------------------------- TLS
+
+
+def _tls(config: Mapping[str, Any]) -> dict[str, str]:
+    java: dict[str, str] = {}
+    if "ssl.ca.location" in config:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(config["ssl.ca.location"])}
+    if "ssl.certificate.location" in config:
+        java |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": Path(config["ssl.certificate.location"]).read_text(),
+            "ssl.keystore.key": Path(config["ssl.key.location"]).read_text(),
+        }
+    if "ssl.key.password" in config:
+        java["ssl.key.password"] = str(config["ssl.key.password"])
+    if config.get("ssl.endpoint.identification.algorithm") == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    return java
