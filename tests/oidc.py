@@ -1,11 +1,12 @@
 """A small OpenID Connect provider: gives tokens to clients that it knows (RFC 6749, 4.4).
 
-Its tokens are not signed, as a broker takes them that was told of no authority.
+Its tokens are signed with a key that each process makes; ``jwks`` is what a broker verifies them with.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import threading
 import time
@@ -16,16 +17,35 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-def unsigned(subject: str, lasts: float = 3600, **claims: Any) -> str:
-    """A JWT without a signature (RFC 7519, 6)."""
+_KEY_ID = "of-a-test"
+
+
+def signed(subject: str, lasts: float = 3600, **claims: Any) -> str:
+    """A JWT (RFC 7519) that ``jwks`` verifies."""
     now = time.time()
-    parts = ({"alg": "none"}, {"sub": subject, "iat": now, "exp": now + lasts, **claims})
-    return ".".join(_part(part) for part in parts) + "."
+    parts = ({"alg": "RS256", "kid": _KEY_ID}, {"sub": subject, "iat": now, "exp": now + lasts, **claims})
+    text = ".".join(_base64(json.dumps(part).encode()) for part in parts)
+    return f"{text}.{_base64(_key().sign(text.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
 
-def _part(of: Mapping[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(of).encode()).rstrip(b"=").decode()
+def jwks() -> str:
+    """The public key of all tokens of this process, as brokers want it (RFC 7517)."""
+    numbers = _key().public_key().public_numbers()
+    exponent, modulus = (_base64(n.to_bytes((n.bit_length() + 7) // 8)) for n in (numbers.e, numbers.n))
+    key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": _KEY_ID, "e": exponent, "n": modulus}
+    return json.dumps({"keys": [key]})
+
+
+@functools.cache
+def _key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 @dataclass
@@ -55,7 +75,7 @@ class Provider:
             return self.fails, {"error": "temporarily_unavailable"}
         if self.clients.get(unquote(client)) != unquote(secret):
             return 401, {"error": "invalid_client", "error_description": f"{unquote(secret)} is wrong"}
-        return 200, {"access_token": unsigned(unquote(client), self.lasts), "expires_in": self.lasts}
+        return 200, {"access_token": signed(unquote(client), self.lasts), "expires_in": self.lasts}
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from kafka_eos.devbroker import Broker
 from kafka_eos.devbroker.settings import free_ports
 from tests.certificates import Authority, Pair
+from tests.oidc import jwks
 from tests.waiting import PATIENCE
 
 PASSWORD = "canary=8d21,c4"
@@ -46,7 +47,7 @@ _LOGINS = {
     "plain": f'{_MODULES}.plain.PlainLoginModule required user_app="{PASSWORD}" user_{LIMITED}="{PASSWORD}";',
     "scram-sha-256": f"{_MODULES}.scram.ScramLoginModule required;",
     "scram-sha-512": f"{_MODULES}.scram.ScramLoginModule required;",
-    "oauthbearer": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="x";',
+    "oauthbearer": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required;",
 }
 
 
@@ -86,8 +87,12 @@ def secured(directory: Path) -> Iterator[Secured]:
     server, expired = authority.sign("broker"), authority.sign("broker", timedelta(days=-1))
     controller, *free = free_ports(1 + len(_PROTOCOLS))
     ports = dict(zip(_PROTOCOLS, free, strict=True))
-    with Broker(directory / "kafka", ports["OPEN"], _overrides(ports, controller, authority, server, expired),
-                controller_port=controller) as broker:  # fmt: skip
+    keys = directory / "jwks.json"
+    keys.write_text(jwks())
+    overrides = {**_overrides(ports, controller, authority, server, expired), **_verified(keys.as_uri())}
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"
+    with Broker(directory / "kafka", ports["OPEN"], overrides, controller_port=controller,
+                jvm_options=[allowed]) as broker:  # fmt: skip
         found = Secured(
             broker,
             {name: f"127.0.0.1:{port}" for name, port in ports.items()},
@@ -97,6 +102,19 @@ def secured(directory: Path) -> Iterator[Secured]:
         )
         found.password("app", PASSWORD)
         yield found
+
+
+def _verified(keys: str) -> dict[str, str]:
+    """Tokens must be signed by the key that stands at this address."""
+    settings = {
+        "sasl.server.callback.handler.class": f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": keys,
+    }
+    return {
+        f"listener.name.{listener}.oauthbearer.{name}": value
+        for listener in ("sasl", "both")
+        for name, value in settings.items()
+    }
 
 
 def _overrides(

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.secrets import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,75 +46,6 @@ Ranges = dict[str, dict[int, Range]]
 """By topic and partition."""
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
-
-
-_FOLLOWED = frozenset(
-    {
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.endpoint.identification.algorithm",
-    }
-)
-
-
-def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """The security part of a librdkafka configuration in the Java client's words. Tuning is left out.
-
-    Secrets of files are read now. ConfigError for a security setting that the audit cannot follow.
-    """
-    config = _read(config)
-    if unknown := [name for name in config if name.startswith(("ssl.", "sasl.")) and name not in _FOLLOWED]:
-        raise ConfigError(
-            f"the audit cannot follow config[{unknown[0]!r}]; it knows PEM files, PLAIN and SCRAM: {sorted(_FOLLOWED)}"
-        )
-    java = {"bootstrap.servers": bootstrap}
-    for name in ("security.protocol", "client.id"):
-        if name in config:
-            java[name] = str(config[name])
-    mechanism = config.get("sasl.mechanism", config.get("sasl.mechanisms"))
-    if mechanism is not None:
-        java["sasl.mechanism"] = str(mechanism)
-        java["sasl.jaas.config"] = _jaas(str(mechanism), config)
-    if "ssl.ca.location" in config:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(config["ssl.ca.location"])}
-    if "ssl.certificate.location" in config:
-        java |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": Path(config["ssl.certificate.location"]).read_text(),
-            "ssl.keystore.key": Path(config["ssl.key.location"]).read_text(),
-        }
-    if "ssl.key.password" in config:
-        java["ssl.key.password"] = str(config["ssl.key.password"])
-    if config.get("ssl.endpoint.identification.algorithm") == "none":
-        java["ssl.endpoint.identification.algorithm"] = ""
-    return java
-
-
-def _read(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return filled(config)
-    except ValueError as error:
-        raise ConfigError(f"a secret for Kafka: {error}") from None
-
-
-def _jaas(mechanism: str, config: Mapping[str, Any]) -> str:
-    modules = {"PLAIN": "plain.PlainLoginModule"}
-    module = modules.get(mechanism, "scram.ScramLoginModule" if mechanism.startswith("SCRAM-") else None)
-    if module is None:
-        raise ConfigError(f"the audit cannot log in with sasl.mechanism {mechanism}; it knows PLAIN and SCRAM-*")
-    user, password = (_quoted(str(config.get(f"sasl.{part}", ""))) for part in ("username", "password"))
-    return f"org.apache.kafka.common.security.{module} required username={user} password={password};"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 class ClusterAdmin:

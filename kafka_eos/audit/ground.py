@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.beginning import Beginning, beginning
-from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, java_config, unsettled
+from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, unsettled
+from kafka_eos.audit.java_client import java_config
 from kafka_eos.audit.ledger import Ledger, read_ledger
 from kafka_eos.audit.subject import Directory, Subject, Topic
 from kafka_eos.checkpoints.storage import JobStorage

@@ -13,7 +13,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.beside import Beside, Files
-from kafka_eos.audit.cluster import PATIENCE_MS, java_config
+from kafka_eos.audit.cluster import PATIENCE_MS
+from kafka_eos.audit.java_client import java_config
 from kafka_eos.audit.legible import Legible
 from kafka_eos.audit.partitioners import key_hash
 from kafka_eos.audit.subject import Directory, Topic

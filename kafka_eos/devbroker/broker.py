@@ -18,7 +18,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -41,10 +41,11 @@ class Broker:
     """One broker. Stop it and start it again: it keeps its ports and its data.
 
     ``port`` 0 means the port the directory had before, else a free one. ``overrides`` are broker settings
-    (``server.properties``). ``daemon``: the broker outlives this process; otherwise it dies with the thread
-    that started it. ``heap`` is the JVM's maximum heap. ``release`` is a release of Kafka, of ``RELEASES``; by default
-    the one the directory had before, else the first. Brokers of one cluster have the same ``cluster_id``, and know each
-    other's ``controller_port`` by ``overrides``. Nothing happens before ``start()``.
+    (``server.properties``). ``daemon``: the broker outlives this process; otherwise it dies with the thread that
+    started it. ``heap`` is the JVM's maximum heap, ``jvm_options`` are added to its own. ``release`` is a release
+    of Kafka, of ``RELEASES``; by default the one the directory had before, else the first. Brokers of one cluster
+    have the same ``cluster_id``, and know each other's ``controller_port`` by ``overrides``. Nothing happens before
+    ``start()``.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class Broker:
         release: str = "",
         cluster_id: str = "",
         controller_port: int = 0,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory).absolute()
         self.daemon, self._heap, self._overrides = daemon, heap, dict(overrides or {})
+        self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
         saved = self._saved()
         self.port: int = port or saved.get("port", 0)
@@ -179,7 +182,7 @@ class Broker:
     def _java_command(self, java: str, jars: list[Path]) -> list[str]:
         options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_PACKAGE / 'log4j2.properties'}"]
-        return [java, *options, "-cp", os.pathsep.join(map(str, jars))]
+        return [java, *options, *self._jvm_options, "-cp", os.pathsep.join(map(str, jars))]
 
     def _format(self, command: list[str]) -> None:
         """Gives an empty directory its identity. The tool writes meta.properties last: an interrupted run is redone."""

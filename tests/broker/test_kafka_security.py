@@ -20,7 +20,7 @@ from kafka_eos.interfaces import Services
 from tests.broker.kafka_kit import job, read, send, task
 from tests.certificates import Pair
 from tests.chaos.harness import create_topic
-from tests.oidc import provider, unsigned
+from tests.oidc import provider, signed
 from tests.secured import PASSWORD, RENEWED, SESSION_MS, Secured
 from tests.waiting import PATIENCE, eventually
 
@@ -34,7 +34,7 @@ def _refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _token(config: str) -> tuple[str, float]:
-    return unsigned("app"), time.time() + 3600
+    return signed("app"), time.time() + 3600
 
 
 def _user(mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_every_login(secured: Secured, listener: str, login: dict[str, Any]) -> 
 
 def test_tokens_come_from_a_file_or_a_provider_for_both_clients(secured: Secured, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(f"{unsigned('app')}\n")
+    file.write_text(f"{signed('app')}\n")
     _commits(
         _cluster(secured, "SASL", **{"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.from_file": str(file)})
     )

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,18 @@ from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused, running
 from tests.marks import campaign
+from tests.oidc import Provider, provider, signed
 from tests.secured import PASSWORD, RENEWED, SESSION_MS, Secured
 
 pytestmark = pytest.mark.xdist_group("secured")
 
 KILLS = "manifest.published=kill@2;recovery.committed=kill;commit.between=kill@2"
+
+
+@pytest.fixture
+def issuer() -> Iterator[Provider]:
+    with provider(app=PASSWORD) as found:
+        yield found
 
 
 def _user(mechanism: str) -> dict[str, Any]:
@@ -58,17 +66,54 @@ def test_a_job_is_killed_recovers_and_is_audited(
     login = shown if mechanism is None else _user(mechanism)
     job = _job(secured, tmp_path, listener, provenance, **login)
 
+    _killed_and_audited(job, tmp_path, provenance)
+
+
+@pytest.mark.slow
+def test_a_job_that_logs_in_with_tokens_of_a_provider_is_killed_and_audited(
+    secured: Secured, tmp_path: Path, issuer: Provider
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(PASSWORD)
+    login = issuer.config("app", **{"sasl.oauthbearer.client.secret.from_file": str(secret)})
+    job = _job(secured, tmp_path, "BOTH", **login)
+
+    _killed_and_audited(job, tmp_path, "header")
+    secret.write_text("wrong")
+    said = _audit(job, tmp_path)
+    assert said.returncode == 2
+    assert "401" in said.stderr
+
+
+@pytest.mark.slow
+def test_a_job_that_logs_in_with_a_token_of_a_file_is_killed_and_audited(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(signed("app"))
+    job = _job(
+        secured, tmp_path, "SASL", **{"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.from_file": str(file)}
+    )
+
+    _killed_and_audited(job, tmp_path, "header", secret=file.read_text())
+
+
+def _audit(job: Job, directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--checkpoint-dir", str(job.checkpoints)]
+    return subprocess.run(
+        [*command, "--report-dir", str(directory / "reports")], env=job.environ(), capture_output=True, text=True
+    )
+
+
+def _killed_and_audited(job: Job, directory: Path, provenance: str, secret: str = PASSWORD) -> None:
     job.run(KILLS)
 
     check_all(job)
     assert (job.checkpoints / job.name / paths.PROVENANCE).is_dir() == (provenance == "ledger")
-    reports = tmp_path / "reports"
-    command = [sys.executable, "-m", "kafka_eos", "audit", str(job.app), "--checkpoint-dir", str(job.checkpoints)]
-    done = subprocess.run([*command, "--report-dir", str(reports)], env=job.environ(), capture_output=True, text=True)
+    done = _audit(job, directory)
     assert (done.returncode, done.stdout[:5]) == (0, "PASS:"), done.stdout + done.stderr
-    kept = [path for path in (*reports.rglob("*"), *job.checkpoints.rglob("*"), job.log) if path.is_file()]
-    assert [path for path in kept if PASSWORD.encode() in path.read_bytes()] == []
-    assert PASSWORD not in done.stdout + done.stderr
+    kept = [path for path in (*directory.joinpath("reports").rglob("*"), *job.checkpoints.rglob("*"), job.log)
+            if path.is_file()]  # fmt: skip
+    assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+    assert secret not in done.stdout + done.stderr
 
 
 @pytest.mark.campaign

@@ -12,7 +12,7 @@ import pytest
 from kafka_eos.connectors.kafka.credentials import current, may_change
 from kafka_eos.connectors.kafka.tokens import TokenRefused
 from kafka_eos.errors import ConfigError, Retryable
-from tests.oidc import Provider, provider, unsigned
+from tests.oidc import Provider, provider, signed
 
 SECRET = "canary=8d21,c4 +%/"
 
@@ -33,7 +33,7 @@ def test_a_token_of_a_file_is_the_one_that_stands_there_now(tmp_path: Path) -> N
     client = current(config)
     found = []
     for subject in ("ada", "eve"):
-        file.write_text(f"{unsigned(subject, 60)}\n")
+        file.write_text(f"{signed(subject, 60)}\n")
         token, ends, principal, extensions = client["oauth_cb"]("")
         found.append((token == file.read_text().strip(), round(ends - time.time()), principal, extensions))
 
@@ -53,7 +53,7 @@ def test_a_token_that_is_over_or_gone_is_said(tmp_path: Path) -> None:
     config = {"sasl.oauthbearer.token.from_file": str(file)}
     with pytest.raises(Retryable, match="token cannot be read: No such file"):
         _answer(config)
-    file.write_text(over := unsigned("ada", -5))
+    file.write_text(over := signed("ada", -5))
     with pytest.raises(Retryable, match=rf"the token in {file} is over since .* has not renewed it") as raised:
         _answer(config)
 

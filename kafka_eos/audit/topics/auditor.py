@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.beside import files
-from kafka_eos.audit.cluster import ClusterAdmin, Ranges, java_config, settle
+from kafka_eos.audit.cluster import ClusterAdmin, Ranges, settle
 from kafka_eos.audit.ending import Ending
+from kafka_eos.audit.java_client import java_config
 from kafka_eos.audit.ledger import told_at
 from kafka_eos.audit.places import Placing
 from kafka_eos.audit.report import Context

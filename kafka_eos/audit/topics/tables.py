@@ -15,7 +15,7 @@ from pyspark.sql.types import FractionalType, IntegralType
 
 from kafka_eos.audit import reads
 from kafka_eos.audit.beside import Beside, Files
-from kafka_eos.audit.cluster import java_config
+from kafka_eos.audit.java_client import java_config
 from kafka_eos.audit.places import Placing
 from kafka_eos.audit.reads import Bounds
 from kafka_eos.audit.subject import Topic
