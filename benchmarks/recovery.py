@@ -55,6 +55,7 @@ class Job:
             **os.environ,
             "PYTHONPATH": str(_ROOT),
             "KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap,
+            "KAFKA_EOS_RESTART_BACKOFF_RESET": "0",  # each kill is answered as a first one
             "KAFKA_EOS_PARALLELISM": "1",  # the one that is killed has all of the state
             "BENCH_INPUT": INPUT,
             "BENCH_OUTPUT": OUTPUT,

@@ -178,6 +178,8 @@ class Settings(BaseModel):
     """A share of dead letters is that of so many records, or of those of one epoch if they are more."""
     restart_backoff_initial: Duration = 1.0
     restart_backoff_max: Duration = 60.0
+    restart_backoff_reset: Duration = 600.0
+    """An attempt that has run for so long, and commits, makes the next failure the first one again."""
     state_backend: Literal["rocksdb", "memory"] = "rocksdb"
     state_cache_entries: int = Field(1_000_000, ge=1)
     """Most objects of each state that are kept decoded, in Python; a tenth of it for what folds with merge= gather."""

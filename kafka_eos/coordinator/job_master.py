@@ -10,6 +10,7 @@ one ends the job at once; everything else goes back to the last decided epoch, a
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import threading
 import time
@@ -47,6 +48,7 @@ from kafka_eos.errors import (
 from kafka_eos.explain import outline
 from kafka_eos.ids import Term
 from kafka_eos.plan import Plan
+from kafka_eos.protocol.backoff import Backoff
 from kafka_eos.protocol.checkpoint import Failures, works_again
 from kafka_eos.protocol.standby import Ending
 from kafka_eos.settings import Settings
@@ -97,6 +99,9 @@ class JobMaster:
         self._checkpoints = Failures(settings.tolerated_checkpoint_failures)
         self._deaths = Failures(settings.max_restarts)
         self._environment = Failures(settings.max_environment_failures)
+        self._backoff = Backoff(
+            settings.restart_backoff_initial, settings.restart_backoff_max, settings.restart_backoff_reset
+        )
         self._unanswered = False
         """Rows of the newest epoch have waited for a service as long as their attempt runs: nothing tells that it is
         back."""
@@ -179,14 +184,16 @@ class JobMaster:
             self._unanswered = bool(facts.get("unanswered"))
             self._moved = bool(facts.get("read") or facts.get("records_by_sink"))
         if event == "committed":
+            seconds = time.monotonic() - self._began
             self._checkpoints, self._deaths = self._checkpoints.succeeded(), self._deaths.succeeded()
-            if self._works_again():
+            self._backoff = self._backoff.committed(seconds)
+            if self._works_again(seconds):
                 self._environment = self._environment.succeeded()
         for observer in self._observers:
             self._tell(observer, event, facts)
 
-    def _works_again(self) -> bool:
-        seconds, patience = time.monotonic() - self._began, self._settings.restart_backoff_max
+    def _works_again(self, seconds: float) -> bool:
+        patience = self._settings.restart_backoff_max
         return works_again(unanswered=self._unanswered, moved=self._moved, seconds=seconds, patience=patience)
 
     def notice(self, text: str) -> None:
@@ -219,7 +226,8 @@ class JobMaster:
                     self._release(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)
-                    self._back_off(self._count(error))
+                    self._count(error)
+                    self._back_off()
                 except (UserError, Fatal, Interrupted):
                     # One that was replaced must clear nothing up: it would replace its successor.
                     with suppress(OSError):
@@ -267,8 +275,8 @@ class JobMaster:
         for notice in notices:
             self.notice(notice)
 
-    def _count(self, error: RestartFromCheckpoint | OSError | LoginRefused) -> int:
-        """One more failure in a row; returns how many. Raises Fatal if that is one too many."""
+    def _count(self, error: RestartFromCheckpoint | OSError | LoginRefused) -> None:
+        """One more failure in a row. Raises Fatal if that is one too many."""
         commit = "a committed checkpoint"
         if isinstance(error, ProcessLost):
             self._deaths = failures = self._deaths.failed()
@@ -286,15 +294,14 @@ class JobMaster:
                 f"{failures.seen} times in a row without {lacks}: {what}: {error}. Nothing is lost; "
                 f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
-        return failures.seen
 
-    def _back_off(self, failures: int) -> None:
-        """The first failure in a row is answered at once; then the delay doubles from its initial value."""
-        if failures > 1:
-            first, most = self._settings.restart_backoff_initial, self._settings.restart_backoff_max
-            until = time.monotonic() + min(first * 2 ** (failures - 2), most)
-            while not self.stopping.is_set() and time.monotonic() < until:
-                time.sleep(_NAP)
+    def _back_off(self) -> None:
+        """Wait before the next attempt, or until the job is to stop."""
+        self._backoff = self._backoff.failed()
+        pause = self._backoff.pause(random.random())
+        if pause:
+            self.observe("backing-off", seconds=round(pause, 1))
+        self.stopping.wait(pause)
 
     def _leave_nothing_open(self, storage: JobStorage, history: History, why: BaseException) -> None:
         """Finish what was decided, abort the rest: an open transaction would hide what others write behind it."""

@@ -42,6 +42,7 @@ class Job(ABC):
             "KAFKA_EOS_FAILPOINTS": failpoints,
             "KAFKA_EOS_FAILPOINT_LOG": str(self._home.fired),
             "KAFKA_EOS_RESTART_BACKOFF_INITIAL": "0.2",
+            "KAFKA_EOS_RESTART_BACKOFF_RESET": "0",  # it kills faster than production does
         }
         with self._home.job_log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for the demo, which then ends its job.

@@ -31,6 +31,7 @@ _LOUD = {
     "unshown": "{text}",
     "standing-by": "{text}",
     "restarting": "{what}: {reason} — going back to the last checkpoint",
+    "backing-off": "the next attempt begins in {seconds:g} s",
     "silent": "worker {worker} (process {process}) has said nothing for {seconds:g} s, and is replaced after "
     "worker_timeout. It stands here:\n{stacks}",
     "splits": "found new splits of {source}: {splits}",

@@ -287,6 +287,7 @@ def _settings(speed: float, broker: Secured, certificate: Path, checkpoints: str
         "WORKER_TIMEOUT": 120.0,
         "RESTART_BACKOFF_INITIAL": 5.0,
         "RESTART_BACKOFF_MAX": 60.0,
+        "RESTART_BACKOFF_RESET": 600.0,
         "STANDBY_LEASE": max(15.0, 2 * speed),
     }
     many = ("MAX_RESTARTS", "MAX_ENVIRONMENT_FAILURES", "TOLERATED_CHECKPOINT_FAILURES")
