@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -82,14 +83,15 @@ class Secured:
 
 
 @contextmanager
-def secured(directory: Path) -> Iterator[Secured]:
+def secured(directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Secured]:
+    """``more``: settings of the broker besides."""
     authority = Authority(directory)
     server, expired = authority.sign("broker"), authority.sign("broker", timedelta(days=-1))
     controller, *free = free_ports(1 + len(_PROTOCOLS))
     ports = dict(zip(_PROTOCOLS, free, strict=True))
     keys = directory / "jwks.json"
     keys.write_text(jwks())
-    overrides = {**_overrides(ports, controller, authority, server, expired), **_verified(keys.as_uri())}
+    overrides = {**_overrides(ports, controller, authority, server, expired), **_verified(keys.as_uri()), **more}
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"
     with Broker(directory / "kafka", ports["OPEN"], overrides, controller_port=controller,
                 jvm_options=[allowed]) as broker:  # fmt: skip

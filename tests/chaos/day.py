@@ -46,7 +46,11 @@ RATE: Final = 60
 _PATIENCE: Final = 40 * 60.0
 """Seconds of the day until an alert has fired that must, or all is well again."""
 _DISK_MEGABYTES: Final = 64
-_QUIET_MINUTES: Final = 10.0
+_FLOOD: Final = 12_000
+"""Records that come at once, more than a job may lag."""
+_TRANSACTION_MINUTES: Final = 20.0
+"""The timeout of transactions: longer than twice any outage of the day but that of the broker."""
+_QUIET_MINUTES: Final = 6.0
 """Minutes of the day between two faults: with them it has two hours. No alert may fire in them either."""
 
 
@@ -91,6 +95,7 @@ class Day:
     input: Input
     watched: Prometheus
     page: Page
+    feeder: Feeder
     told: list[tuple[str, str, float]] = field(default_factory=list)
 
     # ------------------------------------------------------------ what happens
@@ -99,6 +104,12 @@ class Day:
         nothing: Callable[[Host], None] = lambda leader: None  # noqa: E731
         return [
             Fault("records that no function takes", self._write_refused, nothing, must={"KafkaEosDeadLetters"}),
+            Fault(
+                "more comes than a slow function can do",
+                self._flood,
+                lambda leader: (leader.home / "slow").unlink(),
+                must={"KafkaEosLagGrows"},
+            ),
             Fault(
                 "a function that never comes back",
                 lambda leader: (leader.home / "hang").touch(),
@@ -110,6 +121,12 @@ class Day:
                 lambda leader: self.store.kill(),
                 lambda leader: self.store.start(),
                 must={"KafkaEosCheckpointLate"},
+            ),
+            Fault(
+                "the broker hangs",
+                lambda leader: self.broker.broker.pause(),
+                lambda leader: self.broker.broker.resume(),
+                must={"KafkaEosCheckpointLate", "KafkaEosTransactionNearTimeout"},
             ),
             Fault(
                 "a full disk",
@@ -131,6 +148,10 @@ class Day:
 
     def _write_refused(self, leader: Host) -> None:
         self.input.refused = 5
+
+    def _flood(self, leader: Host) -> None:
+        (leader.home / "slow").touch()
+        self.feeder.flood += _FLOOD
 
     def _lose(self, leader: Host) -> None:
         leader.lose()
@@ -247,7 +268,8 @@ def production(directory: Path, speed: float) -> Iterator[Day]:
     with ExitStack() as around:
         (directory / "broker").mkdir()
         (directory / "browser").mkdir()
-        broker = around.enter_context(secured(directory / "broker"))
+        longest = {"transaction.max.timeout.ms": str(round(_TRANSACTION_MINUTES * 60_000 / speed))}
+        broker = around.enter_context(secured(directory / "broker", longest))
         store = s3_server.Server(directory / "s3")
         around.callback(store.kill)
         name = f"day-{os.getpid()}"
@@ -262,7 +284,10 @@ def production(directory: Path, speed: float) -> Iterator[Day]:
             around.callback(host.close)
         watched = around.enter_context(prometheus(directory / "prometheus", [h.address for h in hosts], speed))
         page = around.enter_context(browser(directory / "browser" / "profile"))
-        day = Day(speed, job, hosts, disks, store, broker, certificate, Input(), watched, page)
+        given = Input()
+        day = Day(
+            speed, job, hosts, disks, store, broker, certificate, given, watched, page, Feeder(job, given.record, RATE)
+        )
         day.certify(broker.client.both)
         hosts[0].start("1")
         eventually(lambda: day.leader() is hosts[0], "the first host leads")
@@ -275,7 +300,11 @@ NAMES: Final = ("north", "south")
 
 def _host(job: Job, home: Path, disk: SmallDisk) -> Host:
     home.mkdir()
-    where = {"KAFKA_EOS_STATE_DIR": str(disk.where / "state"), "TEST_HANG": str(home / "hang")}
+    where = {
+        "KAFKA_EOS_STATE_DIR": str(disk.where / "state"),
+        "TEST_HANG": str(home / "hang"),
+        "TEST_SLOW": str(home / "slow"),
+    }
     return Host(job, home, free_port(), where)
 
 
@@ -296,6 +325,7 @@ def _settings(speed: float, broker: Secured, certificate: Path, checkpoints: str
         "KAFKA_EOS_BOOTSTRAP_SERVERS": broker.addresses["MUTUAL"],
         "KAFKA_EOS_KAFKA_CONFIG": json.dumps(broker.config("MUTUAL", **shown)),
         "KAFKA_EOS_LOG_FORMAT": "json",
+        "KAFKA_EOS_BATCH_SIZE": "100",  # a barrier waits for a batch, also for one whose rows are slow
         "TEST_CHECKPOINTS": checkpoints,
         **{f"KAFKA_EOS_{name}": f"{seconds / speed:g}s" for name, seconds in times.items()},
         **dict.fromkeys((f"KAFKA_EOS_{name}" for name in many), "10000"),
@@ -309,11 +339,10 @@ def live(directory: Path, speed: float) -> list[str]:
     """One day; the cells of its row. Raises AssertionError if an alert, an output or a line is not as it should be."""
     began, load = time.monotonic(), os.getloadavg()[0]
     with production(directory, speed) as day:
-        feeder = Feeder(day.job, day.input.record, RATE)
         day.look(day.hosts[0])
         for fault in day.faults():
             day.live(fault)
-        feeder.finish()
+        day.feeder.finish()
         eventually(lambda: not any(day.watched.value("kafka_eos_lag_records").values()), "all is read")
         eventually(lambda: "connection lost" not in day.page.text, "the dashboard, open all day, is connected again")
         for host in sorted(day.hosts, key=lambda host: host is day.leader()):

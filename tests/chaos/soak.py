@@ -59,7 +59,8 @@ class Feeder:
 
     def __init__(self, job: Job, record: Callable[[int], tuple[str, bytes]], rate: int = RECORDS_A_SECOND) -> None:
         """``rate``: records a second."""
-        self.written, self._rate = 0, rate
+        self.written, self.flood, self._rate = 0, 0, rate
+        """``flood``: so many more are written as fast as it goes."""
         self._record, self._topic, self._stop = record, job.input, threading.Event()
         self._refused: list[str] = []
         self._producer = Producer(
@@ -86,7 +87,7 @@ class Feeder:
     def _run(self) -> None:
         began = time.monotonic()
         while not self._stop.is_set():
-            due = int((time.monotonic() - began) * self._rate) - self.written
+            due = int((time.monotonic() - began) * self._rate) + self.flood - self.written
             for _ in range(due):
                 self._write(self.written)
                 self.written += 1

@@ -5,6 +5,7 @@ counts its payments.
 """
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
 HANG = Path(os.environ["TEST_HANG"])
 """Whoever finds this file takes it away, and never comes back."""
+SLOW = Path(os.environ["TEST_SLOW"])
+"""While this file is there, a payment takes 20 ms."""
 UPGRADED = os.environ.get("TEST_VERSION") == "2"
 
 
@@ -47,6 +50,8 @@ def checked(payment: Payment) -> Payment:
         HANG.unlink(missing_ok=True)
         while True:
             pass
+    if SLOW.exists():
+        time.sleep(0.02)
     if payment.amount < 0:
         raise ValueError(f"an amount of {payment.amount}")
     return payment
