@@ -26,6 +26,8 @@ def client_config(value: object) -> object:
     if not isinstance(found, Mapping):
         return found
     pairs = list(_flat(found))
+    if wrong := [name for name, value in pairs if not isinstance(value, str | int | float | bool | Path)]:
+        raise ValueError(f"{wrong[0]} is neither text, nor a number, nor true or false")
     named = [name.removesuffix(FROM_FILE) for name, _ in pairs]
     if len(set(named)) < len(named):
         twice = next(name for name in named if named.count(name) > 1)

@@ -46,6 +46,11 @@ _PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
 """Where an error of a COPY was: the server says it in its own language, in this order."""
 ROW_ERRORS: Final = (psycopg.Error, ValueError, OverflowError)
 """What a row's values may raise when they are staged; psycopg passes on what Python says of a lone surrogate."""
+_HOW: Final = (
+    "Write 'host=db dbname=shop user=app', a value with spaces in quotes, or postgresql://app@db:5432/shop, where @ is "
+    "%40, : is %3A, / is %2F and % is %25. Leave a password out of both: libpq finds it in PGPASSWORD or ~/.pgpass. "
+    "(It is not shown here, as a password may be in it.)"
+)
 _NO_TIMEOUTS: Final = (
     "statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
 )  # fmt: skip
@@ -58,8 +63,13 @@ class Database:
     def __init__(self, given: str, who: str = "PostgresSink") -> None:
         try:
             self._given = conninfo.conninfo_to_dict(given)
-        except psycopg.ProgrammingError as error:
-            raise ConfigError(f"{who} cannot read its connection string: {_line(error)}") from None
+        except psycopg.ProgrammingError:
+            raise ConfigError(f"{who} cannot read its connection string. {_HOW}") from None
+        # A password in an address may hold an @ or / as it is: then a part of it is taken for what is shown.
+        if not re.fullmatch(r"[\d,]*", str(self._given.get("port", ""))):
+            raise ConfigError(f"{who} has a connection string whose port is no number. {_HOW}")
+        if "://" in given and any("@" in str(self._given.get(part, "")) for part in ("host", "dbname")):
+            raise ConfigError(f"{who} has a connection string with an @ in the name of a host or database. {_HOW}")
 
     def shown(self) -> dict[str, str]:
         """For people: no secret."""

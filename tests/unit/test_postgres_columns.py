@@ -202,9 +202,23 @@ def test_a_sink_that_cannot_be_is_refused(table: str, options: dict[str, Any], s
         PostgresSink("dbname=x", table, columns=["a"], **options)
 
 
-def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_it() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        "password=hunter2 nonsense",
+        "password=my hunter2",
+        "password=my hunter2=2",
+        "password='hunter2",
+        "postgresql://app:50%hunter2@db/shop",
+        "postgresql://app:hunter2@[db/shop",
+        "postgresql://app:p@ss:hunter2@db/shop",
+        "postgresql://app:5/hunter2@db/shop",
+    ],
+)
+def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_it(given: str) -> None:
+    """libpq shows what it could not read, which may be a part of the password."""
     with pytest.raises(ConfigError, match="connection string") as caught:
-        PostgresSink("password=hunter2 nonsense", "t", columns=["a"])
+        PostgresSink(given, "t", columns=["a"])
     assert "hunter2" not in str(caught.value)
 
 
