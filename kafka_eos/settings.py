@@ -422,8 +422,9 @@ def _explain(error: ValidationError, origins: Mapping[str, Origin], file: Config
         name = str(detail["loc"][0])
         origin = origins.get(name, "default")
         shown = f"{_PREFIX}{name.upper()}" if origin == "environment" else name
+        said, given = detail["msg"].removeprefix("Value error, "), detail["input"]
         # An address may be refused because of a secret in it, and a client's settings are full of them.
-        got = "" if name == "kafka_config" or _URI.match(str(detail["input"])) else f", got {detail['input']!r}"
+        shows = name != "kafka_config" and not _URI.match(str(given)) and repr(given) not in said
         place = file.place(name) if origin == "file" else origin
-        lines.append(f"setting {shown} (from {place}): {detail['msg']}{got}")
+        lines.append(f"setting {shown} (from {place}): {said}{f', got {given!r}' if shows else ''}")
     return "; ".join(lines)

@@ -25,15 +25,20 @@ from kafka_eos.settings import seconds
 from kafka_eos.terminal.output import say, show
 
 _AT_ONCE = 16
+MaxAge = Annotated[
+    str | None,
+    typer.Option(help="Exit code 1 unless the job runs and its newest commit is younger, e.g. `30s`."),
+]
+MaxAges = Annotated[
+    str | None,
+    typer.Option(help="Exit code 1 unless each job runs and commits, as with `status`, or was stopped in order."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 def status(
     job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
-    max_age: Annotated[
-        str | None,
-        typer.Option(help="Exit code 1 unless the job runs and its newest commit is younger, e.g. `30s`."),
-    ] = None,
+    max_age: MaxAge = None,
     as_json: AsJson = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
@@ -63,25 +68,39 @@ def status(
     raise typer.Exit(1 if wrong is not None or (within is None and found.is_fault) else 0)
 
 
-def list_(as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None:
+def list_(max_age: MaxAges = None, as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None:
     """The jobs of this machine, running or not, by name, and how each stands.
 
     With checkpoints in a store also those of other machines that are there; it looks for a sign of life of each, for
-    some seconds.
+    some seconds. Exit code 0; with --max-age 1 if a job that was not stopped in order does not run and commit, or if
+    there is no job at all.
 
-    Example: `kafka-eos list`
+    Example: `kafka-eos list --max-age 30s`
 
     Example: `kafka-eos list --checkpoint-dir s3://checkpoints/prod`
     """
-    home = home_of_jobs(checkpoint_dir)
+    within, home = None if max_age is None else _duration(max_age), home_of_jobs(checkpoint_dir)
     found = _all(home, checkpoint_dir)
     if as_json:
         for each in found:
             _tell(each)
-        return
-    if not found:
+    elif not found:
         say(f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir, a path or s3://…")
-        return
+    else:
+        _show(found)
+    if within is not None and (not found or _tell_late(found, within)):
+        raise typer.Exit(1)
+
+
+def _tell_late(found: list[Standing], within: float) -> bool:
+    """Name the jobs that should run and commit, and do not; whether there are any."""
+    late = {each.job: wrong for each in found if each.how != "stopped" and (wrong := each.late(within)) is not None}
+    for job, wrong in late.items():
+        say(f"{job} {wrong}")
+    return bool(late)
+
+
+def _show(found: list[Standing]) -> None:
     table = Table("job", "state", "process", "host", "epoch", "committed", "lag", "restarts")
     for each in found:
         table.add_row(

@@ -113,6 +113,18 @@ def test_all_jobs_are_listed_for_people_and_for_programs(tmp_path: Path) -> None
     ]
 
 
+def test_a_probe_of_all_jobs_names_those_that_should_run_and_commit(tmp_path: Path) -> None:
+    assert asked(tmp_path, "list", "--max-age", "1h")[0] == 1, "a directory without jobs may be mistyped"
+    shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    shown(tmp_path / "clicks", [*RUNNING, ("stopped", {})])
+
+    assert asked(tmp_path, "list", "--max-age", "1h", runs="orders")[0] == 0
+
+    shown(tmp_path / "visits", [*RUNNING, *COMMITTED])
+    assert asked(tmp_path, "list", "--max-age", "1h", runs="orders")[0] == 1, "visits was killed"
+    assert asked(tmp_path, "list", runs="orders")[0] == 0
+
+
 def test_one_job_is_told_whole(tmp_path: Path) -> None:
     shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
     text = asked(tmp_path, "status", "orders", runs="orders")[1]
