@@ -394,7 +394,8 @@ HEADER = """# A day in production
 certificates, checkpoints in S3, a Prometheus with the [alert rules](metrics.md#a-dashboard-and-alerts) of `docker/`,
 the dashboard open in a Chromium. One thing after the other goes wrong. Of each it is said beforehand which alerts must
 fire; no other may. Then every output is compared with the input, and the [audit](audit.md) judges the topics. Some of
-the two hours are quiet; the first two rows are of days without quiet hours.
+the two hours are quiet. The first two rows are of days without quiet hours, in which nothing was flooded and no broker
+hung.
 
 It needs Java, `chromium` and `prometheus` (packages of Debian), the S3 server that `make s3-server` builds with Go, and
 the right to mount a small file system, which it fills up.
