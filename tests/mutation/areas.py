@@ -19,6 +19,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/alignment.py": (f"{PROTOCOL}/test_alignment.py",),
         "kafka_eos/protocol/assignment.py": ("tests/unit/exchange/test_routing.py",),
         "kafka_eos/protocol/attempt.py": (f"{PROTOCOL}/test_attempt.py",),
+        "kafka_eos/protocol/backoff.py": (f"{PROTOCOL}/test_backoff.py",),
         "kafka_eos/protocol/batches.py": (f"{PROTOCOL}/test_batches.py",),
         "kafka_eos/protocol/bootstrap.py": (f"{PROTOCOL}/test_bootstrap.py",),
         "kafka_eos/protocol/checkpoint.py": (f"{PROTOCOL}/test_checkpoint.py", f"{PROTOCOL}/test_flights.py"),
