@@ -130,9 +130,9 @@ class Day:
             ),
             Fault(
                 "a full disk",
-                lambda leader: self.disks[leader.name].fill(),
+                lambda leader: self.disks[leader.name].keep_full(),
                 lambda leader: self.disks[leader.name].make_room(),
-                must={"KafkaEosRestartLoop"},  # each attempt makes room, and fills it again
+                must={"KafkaEosRestartLoop"},
                 may={"KafkaEosCheckpointLate"},
             ),
             Fault("a host is lost", self._lose, lambda leader: leader.start("1"), must={"KafkaEosDown"}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,26 @@ class MayNotMount(Exception):
 class SmallDisk:
     def __init__(self, where: Path) -> None:
         self.where, self._ballast = where, where / "ballast"
+        self._goes_on, self._lock = False, threading.Lock()
+
+    def keep_full(self) -> None:
+        """As a program does that never stops writing: what others let go of is taken, until there is to be room."""
+        self.fill()
+        self._goes_on = True
+        threading.Thread(target=self._go_on, daemon=True, name="fills a disk").start()
+
+    def _go_on(self) -> None:
+        while True:
+            with self._lock:
+                if not self._goes_on:
+                    return
+                self.fill()
+            time.sleep(0.1)
+
+    def let_be(self) -> None:
+        """From here on nothing is written. Before it is unmounted: else what lies below would be filled."""
+        with self._lock:
+            self._goes_on = False
 
     def fill(self) -> None:
         """Not a byte is left."""
@@ -32,6 +54,7 @@ class SmallDisk:
                         raise
 
     def make_room(self) -> None:
+        self.let_be()
         self._ballast.unlink()
 
 
@@ -48,8 +71,10 @@ def small_disk(where: Path, megabytes: int = 24) -> Iterator[SmallDisk]:
     if mounted.returncode:
         where.rmdir()
         raise MayNotMount(mounted.stderr.strip())
+    disk = SmallDisk(where)
     try:
-        yield SmallDisk(where)
+        yield disk
     finally:
+        disk.let_be()
         subprocess.run(["umount", "--lazy", where], check=True)
         where.rmdir()
