@@ -15,10 +15,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, StateDescriptor, Ttl
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
 from kafka_eos.records import Batch
 
 STATE = "accumulator"
@@ -44,7 +44,7 @@ class Fold:
         self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.in_time if by_time else attrgetter("values")
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
-        self._tried = False
+        self._first = FirstValue(entry_codec, ACCUMULATOR)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
@@ -72,7 +72,7 @@ class Fold:
             entries[key] = (count, acc)
             out.append(made)
             updates.append(count)
-        if out and not self._tried:
+        if out and not self._first.is_tried:
             self._try(entries.get(keys[-1]))
         return replace(batch.without(refused), values=out, updates=None if self._expires else updates)
 
@@ -90,14 +90,8 @@ class Fold:
             yield key
 
     def _try(self, entry: tuple[int, Any] | None) -> None:
-        """Encode one entry at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        if entry is None:
-            return
-        self._tried = True
-        try:
-            self._descriptor.value.encode(entry)
-        except ValueError as error:
-            raise not_storable(self._ctx.operator, error) from error
+        if entry is not None:
+            self._first.encode(self._ctx.operator, entry)
 
 
 class Reduce(Fold):
@@ -117,14 +111,6 @@ class Reduce(Fold):
 
 
 _NOTHING = object()
-
-
-def not_storable(operator: str, error: ValueError) -> PlanError:
-    """The error for an accumulator that its codec refuses."""
-    return PlanError(
-        f"operator {operator!r}: its accumulator cannot be stored: {error}. "
-        "Declare its type with state=..., or change it to one that can."
-    )
 
 
 def _pair(key: Any, acc: Any) -> tuple[Any, Any]:

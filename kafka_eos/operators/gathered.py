@@ -19,7 +19,7 @@ from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import ListCodec
 from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.fold import not_storable
+from kafka_eos.operators.storable import ACCUMULATOR
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas.msgpack import as_key
 
@@ -150,14 +150,14 @@ class Gathered:
         try:
             return self._summing.codec.encode(accumulators)
         except ValueError as error:
-            raise not_storable(self._operator, error) from error
+            raise ACCUMULATOR.refused(self._operator, error) from error
 
     def _decoded(self, data: bytes) -> list[Any]:
         assert self._summing is not None
         try:
             return self._summing.codec.decode(data)
         except ValueError as error:
-            raise not_storable(self._operator, error) from error
+            raise ACCUMULATOR.refused(self._operator, error) from error
 
 
 def of_several(where: str, operator: str, error: Exception) -> PoisonRecord:

@@ -110,7 +110,7 @@ class MergingFold(Fold):
             except Exception as error:
                 raise self._stop(batch, index, error) from error
             last[key] = index
-        if keys and not self._tried:
+        if keys and not self._first.is_tried:
             self._try(entries.get(keys[-1]))
         self._gathered.note(batch, last)
         return batch.take([])

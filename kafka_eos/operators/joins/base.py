@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.storable import FirstValue, Kept
 from kafka_eos.operators.windows.base import LateRow, times_of
 from kafka_eos.plan import Join, input_of
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
@@ -52,7 +52,10 @@ class JoinOperator:
 
     def __init__(self, node: Join) -> None:
         self._node, self._codecs = node, tuple(map(Elements, node.values))
-        self._tried = [False, False]
+        self._firsts = [
+            FirstValue(codec, Kept(f"rows of its {side} stream", f"Say with {declared} of what type they are."))
+            for side, codec, declared in zip(SIDES, self._codecs, self.declared_with, strict=True)
+        ]
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """All but the timers; the first two are ``SIDES``."""
@@ -147,20 +150,9 @@ class JoinOperator:
             elements = []
             self._timers.add(place[0], at)
         elements.append(element)
-        if not self._tried[side]:
-            self._try(side, elements)
+        if not self._firsts[side].is_tried:
+            self._firsts[side].encode(self._ctx.operator, elements)
         cells[place] = elements
-
-    def _try(self, side: int, elements: Sequence[Any]) -> None:
-        """Encode the first ones at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        self._tried[side] = True
-        try:
-            self._codecs[side].encode(elements)
-        except ValueError as error:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: rows of its {SIDES[side]} stream cannot be stored: {error}. Say "
-                f"with {self.declared_with[side]} of what type they are."
-            ) from error
 
     def _too_late(self, side: int, value: Any, place: tuple[int, int, int]) -> Sequence[Any]:
         self._ctx.late(1)

@@ -13,15 +13,16 @@ from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.storable import FirstValue, Kept
 from kafka_eos.plan import SAME_KEYS, TableJoin, input_of
 from kafka_eos.records import Batch
 
 STATE: Final = "table"
 _SIDES: Final = 2
+_VALUES: Final = Kept("values of its table", "Say with .table(..., values=...) of what type they are.")
 
 
 class TableJoinOperator:
@@ -29,7 +30,7 @@ class TableJoinOperator:
 
     def __init__(self, node: TableJoin) -> None:
         self._node = node
-        self._tried = False
+        self._first = FirstValue(node.value, _VALUES)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """What the join keeps."""
@@ -55,7 +56,8 @@ class TableJoinOperator:
         for key in gone:
             self._state.delete(key)
         if kept:
-            self._try(next(iter(kept.values())))
+            if not self._first.is_tried:
+                self._first.encode(self._ctx.operator, next(iter(kept.values())))
             cells: MutableMapping[Any, Any] = self._state.view(kept)
             for key, value in kept.items():
                 cells[key] = value
@@ -87,19 +89,6 @@ class TableJoinOperator:
         """Those that no row of the table can have."""
         known = self._node.keys
         return frozenset() if known is None else frozenset(key for key in keys if not isinstance(key, known))
-
-    def _try(self, value: Any) -> None:
-        """Encode the first one at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        if self._tried:
-            return
-        self._tried = True
-        try:
-            self._node.value.encode(value)
-        except ValueError as error:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: values of its table cannot be stored: {error}. Say with "
-                ".table(..., values=...) of what type they are."
-            ) from error
 
 
 def _never_found(key: object, node: TableJoin) -> TypeError:

@@ -22,6 +22,7 @@ from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.patterns.machine import Partial, Place, Table
 from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.storable import FirstValue, Kept
 from kafka_eos.operators.windows.base import LateRow, times_of
 from kafka_eos.plan import Patterns
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
@@ -31,6 +32,7 @@ from kafka_eos.state.timers import TimeCodec, timers
 
 ROWS: Final = "rows"
 PARTIALS: Final = "partials"
+_ROWS: Final = Kept("its rows", "Say with .key_by(..., values=...) of what type they are.")
 
 
 class PatternOperator:
@@ -39,7 +41,8 @@ class PatternOperator:
     def __init__(self, node: Patterns) -> None:
         self._node, self._table, self._within = node, Table.of(node.pattern), node.pattern.limit or 0
         self._conditions = [(1 << number, stage.where) for number, stage in enumerate(node.pattern.stages)]
-        self._marked, self._tried = Marked(node.values), False
+        self._marked = Marked(node.values)
+        self._first = FirstValue(self._marked, _ROWS)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """All but the timers."""
@@ -94,23 +97,12 @@ class PatternOperator:
             return ()
         rows = cells.get((key, place[0])) or []
         row = value, place, bits
-        if not self._tried:
-            self._try(row)
+        if not self._first.is_tried:
+            self._first.encode(self._ctx.operator, [row])
         if not rows:
             self._timers.add(key, place[0])
         cells[key, place[0]] = [*rows, row]
         return ()
-
-    def _try(self, row: tuple[Any, Place, int]) -> None:
-        """Encode the first one at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        try:
-            self._marked.encode([row])
-        except ValueError as error:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: its rows cannot be stored: {error}. Say with "
-                ".key_by(..., values=...) of what type they are."
-            ) from error
-        self._tried = True
 
     def _too_late(self, value: Any, place: Place) -> Sequence[Any]:
         self._ctx.late(1)

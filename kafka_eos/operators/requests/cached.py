@@ -19,11 +19,15 @@ from kafka_eos.interfaces import Codec, Json, StateDescriptor
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.requests.async_map import AsyncMap
 from kafka_eos.operators.requests.held import Answer, Answered
+from kafka_eos.operators.storable import FirstValue, Kept
 from kafka_eos.plan import CachedAsyncMap as Node
 from kafka_eos.records import Batch
 from kafka_eos.schemas import Maybe
 
 STATE: Final = "answers"
+_ANSWERS: Final = Kept(
+    "its answers", "Annotate what the function returns, or say with state=... of what type they are."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,10 @@ class CachedAsyncMap(AsyncMap):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self._join, self._tried = node.join, False
+        self._join = node.join
         codec: Codec[Answer] = Answers(Maybe(node.answers))
         self._descriptor = StateDescriptor(STATE, node.key_codec, codec, ttl=node.cache)
+        self._first = FirstValue(codec, _ANSWERS)
         self._event_time = node.cache.clock == "event"
         self._waiting: dict[Any, list[int]] = {}
         """Tickets of the rows that wait for the answer for a key."""
@@ -122,7 +127,8 @@ class CachedAsyncMap(AsyncMap):
         self._asked -= 1
         key = self._keys.pop(ticket)
         if answer.error is None:
-            self._try(answer)
+            if not (self._first.is_tried or answer.value is None):
+                self._first.encode(self._ctx.operator, answer)
             self._state.put(key, answer)
         for each in self._waiting.pop(key):
             self._held.answer(each, answer)
@@ -136,16 +142,3 @@ class CachedAsyncMap(AsyncMap):
     def _value(self, batch: Batch[Any], index: int, answer: Answer) -> Any:
         log_context.at(batch, index)
         return self._join(batch.values[index], super()._value(batch, index, answer))
-
-    def _try(self, answer: Answer) -> None:
-        """Encode the first one at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        if self._tried or answer.value is None:
-            return
-        self._tried = True
-        try:
-            self._descriptor.value.encode(answer)
-        except ValueError as error:
-            raise PlanError(
-                f"operator {self._ctx.operator!r}: its answers cannot be stored: {error}. Annotate what the function "
-                "returns, or say with state=... of what type they are."
-            ) from error

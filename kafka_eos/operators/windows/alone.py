@@ -69,8 +69,8 @@ class AloneWindows(WindowOperator):
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 continue
-            if not self._tried:
-                self._try(changed)
+            if not self._first.is_tried:
+                self._first.encode(self._ctx.operator, changed)
             held[key] = changed
         return batch.take([])
 
@@ -110,8 +110,8 @@ class AloneWindows(WindowOperator):
         if changed is ABSENT:
             held.pop(key, None)
             return
-        if not self._tried:
-            self._try(changed)
+        if not self._first.is_tried:
+            self._first.encode(self._ctx.operator, changed)
         held[key] = changed
         if self._by_clock is not None:
             self._by_clock.note(key, pane)

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import (
-    Codec,
     OnClock,
     OnCount,
     StateDescriptor,
@@ -30,8 +29,8 @@ from kafka_eos.interfaces import (
 )
 from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.firing import EVENT_STATE, Firings
-from kafka_eos.operators.fold import not_storable
 from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
 from kafka_eos.operators.windows.triggers import ByClock, Result, no_clock
 from kafka_eos.plan import Windows
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
@@ -56,7 +55,7 @@ class WindowOperator:
         self._by_count = trigger if isinstance(trigger, OnCount) else None
         self._by_clock = ByClock(trigger, node.key_codec) if isinstance(trigger, OnClock) else None
         self._purges = trigger is not None and trigger.purges
-        self._tried = False
+        self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """All but the timers."""
@@ -174,19 +173,6 @@ class WindowOperator:
         out = kept.repeated(list(map(len, outputs)))
         flat: list[Any] = list(chain.from_iterable(outputs))
         return replace(out, values=flat, times=list(chain.from_iterable(times)), updates=None)
-
-    def _try(self, acc: Any) -> None:
-        """Encode one at once: a type that cannot be stored shows now, not at the first checkpoint."""
-        self._tried = True
-        try_to_store(self._contents.codec, acc, self._ctx.operator)
-
-
-def try_to_store(codec: Codec[Any], acc: Any, operator: str) -> None:
-    """PlanError if that cannot be."""
-    try:
-        codec.encode(acc)
-    except ValueError as error:
-        raise not_storable(operator, error) from error
 
 
 def nothing() -> ValueError:

@@ -19,7 +19,8 @@ from kafka_eos.interfaces import StateDescriptor, Window
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.stateless import spread
-from kafka_eos.operators.windows.base import WINDOWS, nothing, try_to_store
+from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
+from kafka_eos.operators.windows.base import WINDOWS, nothing
 from kafka_eos.records import Batch
 from kafka_eos.schemas import MsgpackCodec
 from kafka_eos.state.entries import NumberCodec
@@ -35,7 +36,7 @@ class CountedWindows:
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
         self._contents, self._key_codec, self._definition = node.contents, node.key_codec, node.definition
-        self._tried = False
+        self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         key, held = self._key_codec, self._contents.codec
@@ -62,9 +63,8 @@ class CountedWindows:
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
-            if not self._tried:
-                self._tried = True
-                try_to_store(self._contents.codec, acc, self._ctx.operator)
+            if not self._first.is_tried:
+                self._first.encode(self._ctx.operator, acc)
             made.append(outputs)
             self._cells.put((key, pane), acc)
             self._counts.put(key, number + 1)

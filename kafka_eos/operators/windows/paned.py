@@ -99,8 +99,8 @@ class PanedWindows(WindowOperator):
             return
         if place not in cells:
             self._begin(place)
-            if not self._tried:
-                self._try(changed)
+            if not self._first.is_tried:
+                self._first.encode(self._ctx.operator, changed)
         cells[place] = changed
         if self._by_clock is not None and self._assigner.ends(place[1])[-1] - 1 > self._timers.now(place[0]):
             self._by_clock.note(*place)

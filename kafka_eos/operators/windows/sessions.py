@@ -78,8 +78,8 @@ class Sessions(WindowOperator):
         for start, _ in touched:
             self._view.pop((key, start), None)
         self._view[key, span[0]] = acc
-        if not self._tried:
-            self._try(acc)
+        if not self._first.is_tried:
+            self._first.encode(self._ctx.operator, acc)
 
     @staticmethod
     def _note(by_clock: ByClock, key: Any, touched: Sequence[_Span], start: int, *, over: bool) -> None:
