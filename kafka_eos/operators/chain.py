@@ -263,15 +263,19 @@ class Chain:
             yield from (self._awaiting[name] for name in names if name in self._awaiting)
 
     def _answered(self, node: Node) -> int:
-        done = 0
-        for made in self._awaiting[node.name].ready():
+        done, operator = 0, self._awaiting[node.name]
+        for made in operator.ready():
             if isinstance(made, Watermark):
-                self._event_time.hand_on(node.name, made)
+                idle = made.idle and not operator.holding
+                self._event_time.hand_on(node.name, replace(made, idle=idle))
                 self._due.finish((node.name,))  # rows that come behind it are handed on next
                 done += 1
             else:
                 done += len(made)
                 self._leave(node, made)
+        if not operator.holding:
+            self._event_time.waits_no_more(node.name)
+            self._due.finish((node.name,))
         return done
 
     def _answer_all(self, node: Node) -> None:
@@ -397,6 +401,9 @@ class Chain:
                 log_context.leave()
                 worked.busy += perf_counter() - began
                 self._leave(node, out)
+                if node.name in self._awaiting and self._awaiting[node.name].holding:
+                    self._event_time.waits(node.name)
+                    self._due.finish((node.name,))  # event time stays where it was: nothing takes long
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         worked, began = self.worked[node.name], perf_counter()

@@ -4,8 +4,8 @@ A watermark goes the way of the rows. Where it passes an operator that waits for
 it; where streams meet, the least of them counts; at an exchange it leaves, and comes in again behind it. What it makes
 due may take several slices, see ``due``.
 
-Rules: a watermark is handed on only when it says something new, and all that it has made due is done. Where nothing
-gives rows event times, nothing is done.
+Rules: a watermark is handed on only when it says something new, and all that it has made due is done. Where rows wait
+for answers nothing is idle: others would go on without them. Where nothing gives rows event times, nothing is done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -83,6 +83,8 @@ class EventTime:
             if isinstance(node, Union) and node.name in plan.timed
         }
         self._told: dict[str, Watermark] = {}
+        self._said: dict[str, Watermark] = {}
+        """What has come to each node where rows wait for answers."""
         self._made: dict[str, float] = {}
         """When the watermarks of each source were made last."""
 
@@ -123,6 +125,18 @@ class EventTime:
         """Behind the node of that name event time has come so far. What that makes due is begun."""
         self._due.begin(name, self._handed_on(name, watermark))
 
+    def waits(self, name: str) -> None:
+        """Rows wait for answers at the node of that name, so that it is not idle, whatever its stream is."""
+        told = self._told.get(name)
+        if told is not None and told.idle:
+            self.hand_on(name, replace(told, idle=False))
+
+    def waits_no_more(self, name: str) -> None:
+        """All rows have their answers there: it is idle if its stream is."""
+        said = self._said.get(name)
+        if said is not None and said != self._told.get(name):
+            self.hand_on(name, said)
+
     def _make(self, source: str, now: float | None) -> None:
         if now is not None:
             self._made[source] = now
@@ -148,9 +162,11 @@ class EventTime:
 
     def _pass(self, node: Node, watermark: Watermark) -> Iterator[None]:
         operator = self._operators.get(node.name)
-        if isinstance(operator, Awaiting) and operator.holding:
-            operator.hold(watermark)
-            return
+        if isinstance(operator, Awaiting):
+            self._said[node.name] = watermark
+            if operator.holding:
+                operator.hold(watermark)
+                return
         if isinstance(operator, Timed):
             yield from self._running(node, partial(operator.advance, watermark.time))
         if node.partitioning is not None and node.name in self._signals:

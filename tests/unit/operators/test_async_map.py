@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,16 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import Signal
+from kafka_eos.operators.event_time import Pace, Signal
 from kafka_eos.operators.requests.held import Held
 from kafka_eos.provenance import column
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.state.backends import open_backend
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.unit.operators.test_event_time import Bench
 
-FAILED = OutputTag("failed", int)
+FAILED, LATE = OutputTag("failed", int), OutputTag("late", int)
 Asked = Callable[[Stream[int]], Stream[int]]
 
 
@@ -273,6 +274,84 @@ def test_a_watermark_behind_no_row_that_waits_goes_on_at_once(ordered: bool) -> 
         chain.advance("ask-requests", Watermark(7))
 
         assert told == [Watermark(7)]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_row_that_waits_is_waited_for_though_its_stream_was_idle(ordered: bool, tmp_path: Path) -> None:
+    """It came in time, so it is not late when it is answered, however far other streams have come meanwhile."""
+    let_go, now = threading.Event(), 0.0
+    with ExitStack() as closing:
+        bench = Meeting(_meeting(let_go, ordered).plan(), tmp_path, closing, Pace(0.0, lambda: now))
+        chain = bench.open(splits=("asked/0", "plain/0"))
+        for now in (1.0, 2.0, 3.0):
+            chain.nothing_read("asked")
+        bench.push("plain", 90)
+        bench.push("asked", 100)
+        bench.push("plain", 5000)
+        assert bench.values == []
+
+        let_go.set()
+        chain.finish()
+        assert (bench.values, bench.late) == ([], [])
+
+        for now in (4.0, 5.0, 6.0):
+            chain.nothing_read("asked")
+        assert (bench.values, bench.late) == ([(0, [90, 100])], [])
+
+
+def test_a_stream_is_idle_again_when_the_last_row_that_waits_is_answered(tmp_path: Path) -> None:
+    """Nothing but the answer tells it: the stream itself has been idle all the time."""
+    let_go, now = threading.Event(), 0.0
+    with ExitStack() as closing:
+        bench = Meeting(_meeting(let_go, ordered=True).plan(), tmp_path, closing, Pace(0.0, lambda: now))
+        chain = bench.open(splits=("asked/0", "plain/0"))
+        for now in (1.0, 2.0, 3.0):
+            chain.nothing_read("asked")
+        chain.push("ask-requests", bench.row("asked", 100))  # of an operator that waits for the clock, say
+        bench.push("plain", 90)
+        bench.push("plain", 5000)
+        assert bench.values == []
+
+        let_go.set()
+        chain.finish()
+
+        assert (bench.values, bench.late) == ([(0, [90, 100])], [])
+
+
+def _meeting(let_go: threading.Event, ordered: bool) -> Pipeline:
+    """Windows of two streams, of which one asks."""
+
+    def ask(value: int) -> int:
+        let_go.wait(20)
+        return value
+
+    pipeline = Pipeline("meeting")
+    times = {"asked": monotonic().with_idleness(1.0), "plain": monotonic()}
+    asked, plain = (
+        pipeline.source(ListSource([]), name=name).with_timestamps(lambda value: value, watermarks=strategy)
+        for name, strategy in times.items()
+    )
+    both = asked.async_map(ask, name="ask", ordered=ordered, values=int).union(plain, name="both")
+    windows = both.key_by(lambda value: 0, values=int).window(tumbling(seconds=1), late=LATE)
+    found = windows.fold(name="window", init=list, step=lambda so_far, value: [*so_far, value], state=list)
+    found.map(lambda each: (each.window.start, each.value)).sink(MemorySink(), name="sink")
+    found.side_output(LATE).sink(MemorySink(), name="late")
+    return pipeline
+
+
+class Meeting(Bench):
+    """Pushes rows whose values are their times."""
+
+    def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
+        self.late: list[int] = []
+        return {"sink": self.out.append, "late": lambda batch: self.late.extend(batch.values)}
+
+    def row(self, source: str, value: int) -> Batch[int]:
+        return Batch([value], range(1), ListOrigin(source, source, 0, value, [value], [-1]), times=[value])
+
+    def push(self, source: str, value: int) -> None:
+        self.chain.push(source, self.row(source, value))
+        self.chain.collect()
 
 
 def _timed(
