@@ -90,6 +90,7 @@ ELSEWHERE = frozenset(
         "backfill.py",
         "backlog.py",
         "clocked.py",
+        "closing.py",
         "day.py",
         "lake.py",
         "lookups.py",
@@ -105,8 +106,8 @@ ELSEWHERE = frozenset(
     )
 )
 """They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
-their test has, or for the clock at the end; or write to a database or a
-receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
+their test has, or for the clock at the end; or have windows as others have, and take their time over them; or write to
+a database or a receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")

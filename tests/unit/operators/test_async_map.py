@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -279,12 +280,11 @@ def test_a_watermark_behind_no_row_that_waits_goes_on_at_once(ordered: bool) -> 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_row_that_waits_is_waited_for_though_its_stream_was_idle(ordered: bool, tmp_path: Path) -> None:
     """It came in time, so it is not late when it is answered, however far other streams have come meanwhile."""
-    let_go, now = threading.Event(), 0.0
+    let_go, clock = threading.Event(), count(1.0)
     with ExitStack() as closing:
-        bench = Meeting(_meeting(let_go, ordered).plan(), tmp_path, closing, Pace(0.0, lambda: now))
+        bench = Meeting(_meeting(let_go, ordered).plan(), tmp_path, closing, Pace(0.0, lambda: next(clock)))
         chain = bench.open(splits=("asked/0", "plain/0"))
-        for now in (1.0, 2.0, 3.0):
-            chain.nothing_read("asked")
+        bench.silence()
         bench.push("plain", 90)
         bench.push("asked", 100)
         bench.push("plain", 5000)
@@ -294,19 +294,17 @@ def test_a_row_that_waits_is_waited_for_though_its_stream_was_idle(ordered: bool
         chain.finish()
         assert (bench.values, bench.late) == ([], [])
 
-        for now in (4.0, 5.0, 6.0):
-            chain.nothing_read("asked")
+        bench.silence()
         assert (bench.values, bench.late) == ([(0, [90, 100])], [])
 
 
 def test_a_stream_is_idle_again_when_the_last_row_that_waits_is_answered(tmp_path: Path) -> None:
     """Nothing but the answer tells it: the stream itself has been idle all the time."""
-    let_go, now = threading.Event(), 0.0
+    let_go, clock = threading.Event(), count(1.0)
     with ExitStack() as closing:
-        bench = Meeting(_meeting(let_go, ordered=True).plan(), tmp_path, closing, Pace(0.0, lambda: now))
+        bench = Meeting(_meeting(let_go, ordered=True).plan(), tmp_path, closing, Pace(0.0, lambda: next(clock)))
         chain = bench.open(splits=("asked/0", "plain/0"))
-        for now in (1.0, 2.0, 3.0):
-            chain.nothing_read("asked")
+        bench.silence()
         chain.push("ask-requests", bench.row("asked", 100))  # of an operator that waits for the clock, say
         bench.push("plain", 90)
         bench.push("plain", 5000)
@@ -326,7 +324,7 @@ def _meeting(let_go: threading.Event, ordered: bool) -> Pipeline:
         return value
 
     pipeline = Pipeline("meeting")
-    times = {"asked": monotonic().with_idleness(1.0), "plain": monotonic()}
+    times = {"asked": monotonic().with_idleness(1.5), "plain": monotonic()}
     asked, plain = (
         pipeline.source(ListSource([]), name=name).with_timestamps(lambda value: value, watermarks=strategy)
         for name, strategy in times.items()
@@ -345,6 +343,10 @@ class Meeting(Bench):
     def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
         self.late: list[int] = []
         return {"sink": self.out.append, "late": lambda batch: self.late.extend(batch.values)}
+
+    def silence(self) -> None:
+        for _ in range(3):
+            self.chain.nothing_read("asked")
 
     def row(self, source: str, value: int) -> Batch[int]:
         return Batch([value], range(1), ListOrigin(source, source, 0, value, [value], [-1]), times=[value])
