@@ -78,14 +78,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark tests share a worker (under ``--dist loadgroup``), and so a session: those of the audit, and all others.
+    """Spark tests share workers (under ``--dist loadgroup``), and so sessions: those of the audit two, all others one.
 
     They are half of all work: on two processors the last of them would be waited for if they were one group.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark-audit" if _AUDIT in item.path.parents else "spark"))
+            item.add_marker(pytest.mark.xdist_group(_group(item.path)))
+
+
+def _group(path: Path) -> str:
+    """The tests of the audit are halved by the names of their files."""
+    if _AUDIT not in path.parents:
+        return "spark"
+    return "spark-audit-a-m" if path.name < "test_n" else "spark-audit-n-z"
 
 
 @pytest.fixture(scope="session")

@@ -163,8 +163,8 @@ def large(first: Out) -> Out:
         campaign(lambda outs, letters: (outs, []), {Check.LOST: 1}),
         campaign(lambda outs, letters: (outs[:1] + outs[2:], letters), {Check.LOST: 1}),
         campaign(lambda outs, letters: ([outs[0], large(outs[0]), *outs[1:]], letters), {Check.UNEXPECTED: 1}),
-        (lambda outs, letters: (outs, [*letters, replace(letters[0], text=str(letters[0].text)[:-1] + "1")]),
-         {Check.UNEXPECTED: 1}),
+        campaign(lambda outs, letters: (outs, [*letters, replace(letters[0], text=str(letters[0].text)[:-1] + "1")]),
+                 {Check.UNEXPECTED: 1}),
     ],
     ids=["right", "letter-twice", "no-letter", "another-is-lost", "with-its-output", "one-letter-more"],
 )  # fmt: skip

@@ -105,7 +105,7 @@ def stored(bootstrap: str, topic: str, partitions: int) -> list[tuple[tuple[str,
     """Of every record that is visible: topic, producer and partition; its number there; its value."""
     found: list[tuple[tuple[str, int, int, int], int, bytes]] = []
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "isolation.level": "read_committed",
-                         "enable.partition.eof": True})  # fmt: skip
+                         "enable.partition.eof": True, "fetch.wait.max.ms": 10})  # fmt: skip
     with KafkaRequests(Cluster(bootstrap)) as rpc:
         for partition in range(partitions):
             end = settled_end(bootstrap, TopicPartition(topic, partition))

@@ -32,6 +32,7 @@ from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
+from tests.marks import campaign
 from tests.waiting import eventually
 
 Topic = Callable[..., str]
@@ -297,7 +298,7 @@ def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
     assert f"takes 2001 bytes before compression, and the topic {out} takes at most 2000" in refused[0][1]
 
 
-@DELIVERIES
+@pytest.mark.parametrize("delivery", ["exactly-once", campaign("at-least-once")])
 def test_batches_are_not_larger_than_the_topic_takes(
     bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
 ) -> None:
@@ -551,7 +552,7 @@ def test_check_names_what_the_broker_does_not_allow(broker_factory: Callable[...
     ("overrides", "said"),
     [
         ({"offsets.retention.minutes": "1440"}, "offsets.retention.minutes=1440"),
-        ({"transactional.id.expiration.ms": "600000"}, "transactional.id.expiration.ms=600000"),
+        campaign({"transactional.id.expiration.ms": "600000"}, "transactional.id.expiration.ms=600000"),
     ],
 )
 def test_a_cluster_that_forgets_too_soon_is_refused(

@@ -135,6 +135,7 @@ def committed_values(bootstrap: str, topic: str) -> list[str]:
             "group.id": f"reader-{uuid.uuid4().hex[:8]}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the broker says at once that there is no more
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])

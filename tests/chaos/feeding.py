@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaException
 
 from tests.chaos.harness import Job, top_up
-from tests.chaos.positions import ends, shown
+from tests.chaos.positions import following
 from tests.waiting import PATIENCE
 
 AHEAD = 400
 """Payments that wait to be committed, at least. More are written as soon as there are fewer."""
 _AT_ONCE = 200
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.05
 
 
 @contextmanager
@@ -40,13 +40,13 @@ def feeding(job: Job) -> Iterator[None]:
 
 def _feed(job: Job, enough: threading.Event, failures: list[BaseException]) -> None:
     try:
-        while not enough.wait(_PAUSE_SECONDS):
-            try:
-                read = shown(job.bootstrap, job.input, job.name)
-                waiting = sum(ends(job.bootstrap, job.input).values()) - sum(read.values())
-                if waiting < AHEAD:
-                    top_up(job, _AT_ONCE)
-            except KafkaException:
-                continue  # the broker is away, as tests want it now and then; whoever waits has a deadline
+        with following(job.bootstrap, job.input, job.name) as positions:
+            while not enough.wait(_PAUSE_SECONDS):
+                try:
+                    waiting = sum(positions.ends().values()) - sum(positions.shown().values())
+                    if waiting < AHEAD:
+                        top_up(job, _AT_ONCE)
+                except KafkaException:
+                    continue  # the broker is away, as tests want it now and then; whoever waits has a deadline
     except BaseException as error:  # noqa: BLE001 - raised in the test, where the block ends
         failures.append(error)

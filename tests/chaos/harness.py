@@ -157,6 +157,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed", timeout:
             "group.id": f"check-{os.getpid()}",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the broker says at once that there is no more
             "enable.auto.commit": False,
         }
     )
@@ -166,7 +167,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed", timeout:
     deadline = time.monotonic() + timeout
     while open_ends:
         assert time.monotonic() < deadline, f"{topic} could not be read to its end: {open_ends}"
-        for message in consumer.consume(1000, 0.2):
+        for message in consumer.consume(1000, 0.05):
             if message.error() is None:
                 messages.append(message)
             elif message.error().code() == KafkaError._PARTITION_EOF:

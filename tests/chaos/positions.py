@@ -11,39 +11,55 @@ _ANSWER_SECONDS = 10.0
 """For one request: whoever asks in a loop has a deadline of its own."""
 
 
-def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """Where each partition ends. Raises KafkaException if the broker does not say."""
-    with _client(bootstrap, "ends") as consumer:
+class Positions:
+    """One client that may ask often: to make a client takes longer than an answer."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer, self._topic = consumer, topic
+
+    def ends(self) -> dict[int, int]:
+        """Where each partition ends. Raises KafkaException if the broker does not say."""
         return {
-            each.partition: consumer.get_watermark_offsets(each, _ANSWER_SECONDS)[1]
-            for each in _partitions(consumer, topic)
+            each.partition: self._consumer.get_watermark_offsets(each, _ANSWER_SECONDS)[1]
+            for each in self._partitions()
         }
 
+    def shown(self) -> dict[int, int]:
+        """The offsets that the group shows, one committed epoch of its job after another; 0 before the first.
 
-def shown(bootstrap: str, topic: str, group: str) -> dict[int, int]:
-    """The offsets that a group shows, one committed epoch of its job after another; 0 before the first.
+        Raises KafkaException if the broker does not say.
+        """
+        found = self._consumer.committed(self._partitions(), _ANSWER_SECONDS)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return {each.partition: max(each.offset, 0) for each in found}
 
-    Raises KafkaException if the broker does not say.
-    """
-    with _client(bootstrap, group) as consumer:
-        found = consumer.committed(_partitions(consumer, topic), _ANSWER_SECONDS)
-    for each in found:
-        if each.error is not None:
-            raise KafkaException(each.error)
-    return {each.partition: max(each.offset, 0) for each in found}
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
-    found = consumer.list_topics(topic, _ANSWER_SECONDS).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return [TopicPartition(topic, partition) for partition in found.partitions]
+    def _partitions(self) -> list[TopicPartition]:
+        found = self._consumer.list_topics(self._topic, _ANSWER_SECONDS).topics[self._topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return [TopicPartition(self._topic, partition) for partition in found.partitions]
 
 
 @contextmanager
-def _client(bootstrap: str, group: str) -> Iterator[Consumer]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+def following(bootstrap: str, topic: str, group: str) -> Iterator[Positions]:
+    """Positions of a topic, and of the group of a job that reads it. The broker may be away meanwhile."""
+    settings = {"group.id": group, "enable.auto.commit": False, "reconnect.backoff.max.ms": 200}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     try:
-        yield consumer
+        yield Positions(consumer, topic)
     finally:
         consumer.close()
+
+
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """As ``Positions.ends``, once."""
+    with following(bootstrap, topic, "ends") as positions:
+        return positions.ends()
+
+
+def shown(bootstrap: str, topic: str, group: str) -> dict[int, int]:
+    """As ``Positions.shown``, once."""
+    with following(bootstrap, topic, group) as positions:
+        return positions.shown()

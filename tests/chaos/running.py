@@ -27,10 +27,12 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.status import read_status
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import APPS, TRACES, Job, check, create_topic, feed, open_transactions
-from tests.chaos.positions import ends, shown
+from tests.chaos.positions import following
 from tests.waiting import PATIENCE, eventually
 
 T = TypeVar("T")
+GLANCE_SECONDS = 0.05
+"""Between two looks at a job: each reads its whole history, and takes time from it."""
 MOST_STOPS = 500
 """More than any test makes a job stand still until it stands where it should."""
 
@@ -96,7 +98,7 @@ class Running:
                 break
             assert alive, f"the job ended ({self._process.returncode}) before it did {what}; log:\n{self.log[-6000:]}"
             assert time.monotonic() < deadline, f"the job did not {what} in {seconds:g} s; log:\n{self.log[-6000:]}"
-            time.sleep(0.02)
+            time.sleep(GLANCE_SECONDS)
         return found
 
     def until_output(self) -> None:
@@ -114,13 +116,14 @@ class Running:
     def until_all_committed(self) -> None:
         """Wait until everything that is in the input now has been read and belongs to committed epochs."""
         job = self.job
-        wanted = _answered(lambda: ends(job.bootstrap, job.input))
+        with following(job.bootstrap, job.input, job.name) as positions:
+            wanted = _answered(positions.ends)
 
-        def reached() -> bool:
-            at = shown(job.bootstrap, job.input, job.name)
-            return all(at.get(partition, 0) >= end for partition, end in wanted.items())
+            def reached() -> bool:
+                at = positions.shown()
+                return all(at.get(partition, 0) >= end for partition, end in wanted.items())
 
-        self.until(lambda: _answered(reached), "read everything")
+            self.until(lambda: _answered(reached), "read everything")
 
     def until_stopped(self, fired: int = 1) -> None:
         """Wait until a ``stop`` failpoint has frozen the supervisor."""

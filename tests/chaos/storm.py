@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.chaos.harness import Invalid, Job, feed
-from tests.chaos.running import Running, events
+from tests.chaos.running import GLANCE_SECONDS, Running, events
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
@@ -89,7 +89,7 @@ class Storm:
                 assert running.ended() == -9, f"the job ended with {running.ended()}; log:\n{running.log[-6000:]}"
                 self._running = self._begin()
             assert time.monotonic() < deadline, f"the job did not {what}; log:\n{running.log[-6000:]}"
-            time.sleep(0.02)
+            time.sleep(GLANCE_SECONDS)
 
 
 def in_storms(few: Steps, every: Steps) -> pytest.MarkDecorator:

@@ -122,13 +122,16 @@ def test_a_run_of_nothing_but_bad_records_has_an_exit_code_of_its_own(new_job: N
     assert len(read(job.bootstrap, letters)) == 24
 
 
-def test_bad_records_are_in_the_dead_letter_topic_once_whatever_is_killed(new_job: NewJob) -> None:
+@pytest.mark.parametrize("kills", [KILLS[1:3], campaign(KILLS)], ids=["two", "all"])
+def test_bad_records_are_in_the_dead_letter_topic_once_whatever_is_killed(
+    new_job: NewJob, kills: tuple[str, ...]
+) -> None:
     job = new_job(500, app="payments.py", TEST_BAD="map,step,emit", TEST_PAUSE=0.002)
     letters = job.environment["TEST_LETTERS"] = f"{job.name}-letters"
     create_topic(job.bootstrap, letters, 2)
     _feed_undecodable(job)
 
-    job.run(";".join(KILLS))
+    job.run(";".join(kills))
 
     messages = read(job.bootstrap, job.input)
     rows, bad = _recompute(messages)

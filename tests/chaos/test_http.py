@@ -70,7 +70,8 @@ def by_account(rows: list[tuple[str, int, int]]) -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     ("script", "workers", "rows"),
     [
-        pytest.param([f"{point}=kill" for point in SENDING], 1, 1, id="sending-1"),
+        pytest.param([f"{point}=kill" for point in SENDING[2:5]], 1, 1, id="few"),
+        campaign([f"{point}=kill" for point in SENDING], 1, 1, named="sending-1"),
         campaign([f"{point}=kill" for point in SENDING], 3, 5, named="sending-3"),
         campaign(AGAIN, 1, 1, named="again-1"),
         campaign(AGAIN, 3, 1, named="again-3"),

@@ -38,6 +38,8 @@ OF_A_TABLE = (
     "lake.commit.before=kill", "lake.commit.after=kill", "lake.replaced=kill", "lake.replaced=kill@2",
     "lake.commit.after=kill@4",
 )  # fmt: skip
+FEW = (*COMMITS[::3], "lake.commit.after=kill", "lake.replaced=kill", "commit.after=kill", "recovery.probed=kill")
+"""Between the first two commits, in the middle and before the last; in a table; and behind all of them."""
 
 RESTARTS_BEGIN_WITH = 300
 RESTARTS = tuple(
@@ -226,7 +228,8 @@ def local_state(job: Job) -> list[str]:
 @pytest.mark.parametrize(
     ("script", "workers"),
     [
-        pytest.param((*COMMITS, *OF_A_TABLE, "commit.after=kill", "recovery.probed=kill"), 1, id="between-commits-1"),
+        pytest.param(FEW, 1, id="few"),
+        campaign((*COMMITS, *OF_A_TABLE, "commit.after=kill", "recovery.probed=kill"), 1, named="between-commits-1"),
         campaign((*COMMITS, *OF_A_TABLE), 3, named="between-commits-3"),
         campaign([f"{point}=kill" for point in AN_EPOCH], 1, named="an-epoch-1"),
         campaign([f"{point}=kill" for point in AN_EPOCH], 3, named="an-epoch-3"),

@@ -12,6 +12,7 @@ import pytest
 from kafka_eos.devbroker import Broker
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, running, storage
+from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 pytestmark = pytest.mark.xdist_group("outages")
@@ -43,12 +44,18 @@ def _freeze(broker: Broker) -> None:
     broker.resume()
 
 
-def test_the_job_outlives_its_broker(new_job: NewJob, broker: Broker) -> None:
+@pytest.mark.parametrize(
+    "outages",
+    [pytest.param((_kill, _freeze), id="some"), campaign((_restart, _kill, _freeze), named="every")],
+)
+def test_the_job_outlives_its_broker(
+    new_job: NewJob, broker: Broker, outages: tuple[Callable[[Broker], None], ...]
+) -> None:
     job = new_job(600, bootstrap=broker.bootstrap, TEST_PAUSE=0.002)
     with running(job) as run:
         worker = run.worker
         run.until_output()
-        for number, outage in enumerate((_restart, _kill, _freeze), start=1):
+        for number, outage in enumerate(outages, start=1):
             feed(broker.bootstrap, job.input, range(number * 600, number * 600 + 600))
             outage(broker)
             run.until_all_committed()

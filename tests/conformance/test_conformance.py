@@ -14,7 +14,9 @@ from tests.conformance.runs import ENGINES, REFERENCE, CannotRun, Runs, differen
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 COUNTED_GAPS = 1
 REPEATED = ("spread", "diamond", "united", "letters", "expiring", "triggered", "aligned", "named-windows")
-"""The verbs of others in another shape, or one code on all engines: left to `make campaign`."""
+ELSEWHERE = ("stateless", "stages", "merged", "aggregated")
+"""The verbs of others in another shape, or one code on all engines; and what `tests/nexmark` and `tests/spark` run on
+Spark anyhow. Left to `make campaign`."""
 
 
 def _pairs() -> list[Any]:
@@ -27,7 +29,7 @@ def _pairs() -> list[Any]:
 
 
 def _left(case: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.campaign,) if case in REPEATED else ()
+    return (pytest.mark.campaign,) if case in REPEATED + ELSEWHERE else ()
 
 
 def _mark(case: str, engine: str) -> tuple[pytest.MarkDecorator, ...]:

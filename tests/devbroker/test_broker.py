@@ -70,7 +70,11 @@ def test_a_broker_that_ended_comes_back_with_its_port_and_its_data(
 
 
 def test_a_paused_broker_is_alive_but_silent_until_resumed(broker_factory: Callable[..., Broker]) -> None:
+    """And a second one in its directory is refused."""
     broker = broker_factory()
+    with pytest.raises(ConfigError, match="runs in .* already"):
+        Broker(broker.directory).start()
+    assert serves(broker.port)
     broker.pause()
     # A signal is on its way for a moment: what had begun to answer may still do so.
     assert wait_until(lambda: not serves(broker.port, timeout=0.5), SECONDS)
@@ -89,7 +93,7 @@ def test_a_paused_broker_can_be_stopped(broker_factory: Callable[..., Broker]) -
     assert not broker.running
 
 
-def test_a_daemon_is_found_again_by_its_directory(daemon: Broker) -> None:
+def test_a_daemon_is_found_again_by_its_directory_and_never_by_its_process_id(daemon: Broker) -> None:
     daemon.start()
     found = Broker.attach(daemon.directory)
 
@@ -98,23 +102,11 @@ def test_a_daemon_is_found_again_by_its_directory(daemon: Broker) -> None:
     found.stop()
     assert (daemon.running, Broker.attach(daemon.directory)) == (False, None)
 
-
-def test_the_process_id_of_an_ended_broker_is_never_taken_for_a_broker(daemon: Broker) -> None:
-    daemon.start()
-    daemon.kill()
     state = daemon.directory / "broker.json"
     state.write_text(state.read_text().replace('"pid": ', f'"pid": {os.getpid()}, "was": '))
 
     assert Broker.attach(daemon.directory) is None
     daemon.stop()  # would end this process, had it believed the file
-
-
-def test_a_second_broker_in_the_same_directory_is_refused(broker_factory: Callable[..., Broker]) -> None:
-    broker = broker_factory()
-
-    with pytest.raises(ConfigError, match="runs in .* already"):
-        Broker(broker.directory).start()
-    assert serves(broker.port)
 
 
 @pytest.mark.campaign

@@ -51,6 +51,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
             "group.id": f"reader-{uuid4().hex}",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the broker says at once that there is no more
             "enable.auto.commit": False,
         }
     )
@@ -59,7 +60,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
     found, deadline = [], time.monotonic() + 60
     while left:
         assert time.monotonic() < deadline, f"{topic} could not be read to its end: {left}"
-        for message in consumer.consume(500, 0.2):
+        for message in consumer.consume(500, 0.05):
             if message.error() is None:
                 found.append(message)
             else:
