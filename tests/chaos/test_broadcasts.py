@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,20 +27,23 @@ OF_KEYS = 1000
 PAYMENTS = 300
 VERSIONS = 25
 KEYS = 15
+CHANGES = ((3, "commit.before=kill"), (2, "align.complete=kill@5"))
+"""Changes of the rules while payments come: number of workers, and the fault that they meet."""
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("mode", "backend"),
+    ("mode", "backend", "changes"),
     [
-        ("unaligned", "rocksdb"),
-        campaign("aligned", "rocksdb"),
-        campaign("unaligned", "memory"),
-        campaign("synchronous", "memory"),
+        pytest.param("unaligned", "rocksdb", CHANGES[1:], id="few"),
+        campaign("unaligned", "rocksdb", CHANGES, named="unaligned-rocksdb"),
+        campaign("aligned", "rocksdb", CHANGES, named="aligned-rocksdb"),
+        campaign("unaligned", "memory", CHANGES, named="unaligned-memory"),
+        campaign("synchronous", "memory", CHANGES, named="synchronous-memory"),
     ],
 )
 def test_all_workers_have_the_same_rules_through_deaths_and_other_numbers_of_workers(
-    new_job: NewJob, mode: str, backend: str
+    new_job: NewJob, mode: str, backend: str, changes: Sequence[tuple[int, str]]
 ) -> None:
     job, rules = begun(new_job, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BACKEND=backend, KAFKA_EOS_PARALLELISM=3)
     with running(job, HALF_READ) as run:
@@ -52,7 +55,7 @@ def test_all_workers_have_the_same_rules_through_deaths_and_other_numbers_of_wor
     job.run()
     known = storm.fed
     # Rules and payments come at once now, so which payment meets which version is chance.
-    for workers, fault in ((3, "commit.before=kill"), (2, "align.complete=kill@5")):
+    for workers, fault in changes:
         version += 1
         upsert(job, [{f"a{n}": version for n in range(ACCOUNTS)}], version)
         with storm.through(fault, KAFKA_EOS_PARALLELISM=workers):

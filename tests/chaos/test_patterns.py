@@ -25,6 +25,7 @@ BASE = int(time.time()) * 1000
 GUESSED = Pattern[Row].begin("failed", kind(0)).times(2).followed_by("in", kind(1)).within(seconds=0.1)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @in_storms(FEW, STEPS)
 def test_each_match_comes_once_in_a_storm_with_other_numbers_of_workers(
