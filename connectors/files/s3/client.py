@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
@@ -93,18 +94,35 @@ class Listed:
     since: float
 
 
+def _session(keys: Keys | None) -> Any:
+    """A session of its own: the default one is no affair of threads. ``keys`` None: those of the environment."""
+    import boto3
+    from botocore.session import get_session
+
+    made = get_session()
+    made.register_component("data_loader", _models())
+    given = () if keys is None else (keys.identity, keys.secret, keys.session)
+    return boto3.session.Session(*given, botocore_session=made)
+
+
+@cache
+def _models() -> Any:
+    """What S3 can be asked, for all sessions: to read it from its files takes longer than to connect."""
+    from botocore.loaders import create_loader
+    from botocore.session import get_session
+
+    return create_loader(get_session().get_config_variable("data_path"))
+
+
 class Bucket:
     """May be used from threads. Names are below the prefix."""
 
     def __init__(self, address: Address, keys: Keys | None = None) -> None:
         expect_extra("s3", "a sink on S3")
-        import boto3
         from botocore.config import Config
 
         self.address = address
-        # A session of its own: the default one is no affair of threads.
-        session = boto3.session.Session(*(() if keys is None else (keys.identity, keys.secret, keys.session)))
-        self._s3: Any = session.client(
+        self._s3: Any = _session(keys).client(
             "s3", endpoint_url=address.endpoint, region_name=address.region, config=Config(**_CLIENT)
         )
 
