@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 from kafka_eos import plan
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
+from kafka_eos.dsl.functions import expect_process_function
 from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.streams import KeyedStream, Stream
 from kafka_eos.dsl.tables import Table
@@ -91,9 +92,9 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         Timers and side outputs as for ``KeyedStream.process``. Rows of a key are in order within each stream; the trap:
         which stream's comes first is chance, unless you wait for event time with a timer.
         """
+        node = self._runs(plan.CoProcess, function, name)
         made = element(returned(function.process_left))
-        tp = made if made == element(returned(function.process_right)) else None
-        return Stream(self._draft, self._runs(plan.CoProcess, function, name), tp)
+        return Stream(self._draft, node, made if made == element(returned(function.process_right)) else None)
 
     def interval_join(
         self,
@@ -178,16 +179,6 @@ class _WithBroadcast(Upstream):
         self._draft._add(plan.BroadcastConnect(name=met, **parts))
         return given, derived, met
 
-    def _expect(self, kind: type, function: object) -> None:
-        """PlanError with the user's line if the function is of another kind."""
-        cls = function if isinstance(function, type) else type(function)
-        if not issubclass(cls, kind):
-            keys = "with keys" if kind is KeyedBroadcastProcessFunction else "without keys"
-            raise mistake(
-                f"process of a stream {keys} and a broadcast one runs a {kind.__name__}, not {cls.__name__}: derive it "
-                f"from that, or change the stream (key_by gives keys)."
-            )
-
 
 class KeyedBroadcastConnected(_WithBroadcast, Generic[K, L, R]):
     """A stream with keys, and one that all workers have."""
@@ -203,7 +194,7 @@ class KeyedBroadcastConnected(_WithBroadcast, Generic[K, L, R]):
         State of keys, timers and side outputs as for ``KeyedStream.process``. What ``process_broadcast`` makes of the
         second stream is stored as the operator ``<name>-broadcast``, or under the name that ``connect`` was given.
         """
-        self._expect(KeyedBroadcastProcessFunction, function)
+        quoted(lambda: expect_process_function(plan.KeyedBroadcastProcess, function))
         given, derived, met = self._met(plan.KeyedBroadcastProcess, name)
         node = self._runs(plan.KeyedBroadcastProcess, function, given, inputs=(met,), derived=derived)
         return Stream(self._draft, node, element(returned(function.process)))
@@ -223,9 +214,8 @@ class BroadcastConnected(_WithBroadcast, Generic[L, R]):
         Rows of the stream stay in their worker. What ``process_broadcast`` makes of the second stream is stored as the
         operator ``<name>-broadcast``, or under the name that ``connect`` was given.
         """
-        self._expect(BroadcastProcessFunction, function)
+        factory = self._made_by(function, plan.BroadcastProcess, ("process", "process_broadcast"))
         given, derived, met = self._met(plan.BroadcastProcess, name)
-        factory = self._made_by(function, plan.BroadcastProcess.kind, ("process", "process_broadcast"))
         node = self._grow(plan.BroadcastProcess, given, factory=factory, inputs=(met,), derived=derived)
         return Stream(self._draft, self._draft._part(node, function.side_outputs), element(returned(function.process)))
 

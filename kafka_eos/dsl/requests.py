@@ -13,6 +13,7 @@ from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import request_rules
 from kafka_eos.operators.functions import OutputTag
+from kafka_eos.plan.callables import expect_requests
 
 RETRIED: tuple[type[Exception], ...] = (OSError, Retryable)
 """Errors that another try may not have, unless the user says which."""
@@ -28,6 +29,7 @@ def asked(
     **parts: Any,
 ) -> str:
     """Add both nodes; returns the one that takes the main output. ``rules``: see ``request_rules``."""
+    quoted(lambda: expect_requests("async_map", fn=parts["fn"]))
     checked = quoted(lambda: request_rules(**rules))
     draft = stream._draft
     node, derived = draft._name(name, kind.kind)

@@ -43,6 +43,7 @@ from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.plan import Node
+from kafka_eos.plan.callables import expect_iterables, present
 from kafka_eos.schemas import Counted, KeyCodec, Maybe, WindowedCodec
 from kafka_eos.schemas.types import checked_class, element, returned, without_none
 
@@ -105,13 +106,9 @@ class Stream(Upstream, Generic[T]):
         they are in order. Event time goes on when all partitions have; one that is silent holds it back, unless the
         strategy is told ``.with_idleness(seconds)``. ``generated(…)`` is a strategy of your own.
         """
-        if (generator := watermarks.generator) is not None:
-            self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
-            self._stored(generator.state)
         source = self._draft._source_of(self._node)
-        given = f"{source}-timestamps" if name is None else name
-        parts = {"fn": fn, "strategy": watermarks, "source": source}
-        return Stream(self._draft, self._grow(plan.Timestamps, given, **parts), self._type)
+        node = self._timed(fn, watermarks, source, f"{source}-timestamps" if name is None else name)
+        return Stream(self._draft, node, self._type)
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
         """Keep the values for which ``fn`` is true."""
@@ -330,7 +327,7 @@ class KeyedStream(Upstream, Generic[K, T]):
 
         With ``ttl`` a key's accumulator is gone that time after its last input, and the next one begins with ``init``.
         """
-        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
+        self._expect_functions("fold", init=init, step=step, **present(emit=emit, merge=merge))
         tp = checked_class(type(init())) if state is None else state
         given = {"init": init, "step": step, "merge": merge}
         return Stream(self._draft, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
@@ -442,7 +439,8 @@ class KeyedStream(Upstream, Generic[K, T]):
         tags that it declares comes out at ``side_output(tag)`` of the stream that this returns. For two streams over
         one state, see ``connect``.
         """
-        return self._processed(function, name, element(returned(function.process)))
+        node = self._runs(plan.Process, function, name)
+        return Stream(self._draft, node, element(returned(function.process)))
 
     def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
         """Values of a key that are less than ``within`` seconds from one that has passed are dropped.
@@ -545,7 +543,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         if (timed_out is None) != (on_timeout is None):
             raise mistake("timed_out= and on_timeout= are given together: where they go, and what is made of the rows.")
         wheres = {f"stage {stage.name!r}": stage.where for stage in pattern.stages}
-        self._expect_functions("match", fn=fn, on_timeout=on_timeout, **wheres)
+        self._expect_functions("match", fn=fn, **present(on_timeout=on_timeout), **wheres)
         tags = [tag for tag in (timed_out, late) if tag is not None]
         given: dict[str, Any] = {"pattern": pattern, "on_timeout": on_timeout, "values": self._stored(self._type)}
         given |= {"timed_out": getattr(timed_out, "name", None), "late": getattr(late, "name", None)}
@@ -632,22 +630,29 @@ class KeyedStream(Upstream, Generic[K, T]):
 
         The table is as it was when the job began, or newer: see ``Pipeline.table``. Event time is that of this stream.
         """
-        return self._looked_up(table, fn, name, unmatched=False)
+        return self._looked_up("join", table, fn, name, unmatched=False)
 
     def left_join(self, table: Table[K, V], fn: Callable[[T, V | None], U], *, name: str | None = None) -> Stream[U]:
         """As ``join``, with all values: ``fn(value, None)`` for those whose key the table has nothing for."""
-        return self._looked_up(table, fn, name, unmatched=True)
+        return self._looked_up("left_join", table, fn, name, unmatched=True)
 
-    def _looked_up(self, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool) -> Stream[U]:
+    def _looked_up(
+        self, verb: str, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool
+    ) -> Stream[U]:
+        if isinstance(table, VersionedTable):
+            raise mistake(
+                f"{table!r} has event times: {verb}_as_of looks it up; {verb} takes pipeline.table(...) as it is, "
+                "without with_timestamps."
+            )
         if not isinstance(table, Table):
             raise mistake(
-                f"join is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
+                f"{verb} is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
                 "connect(left, right)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
         given, derived = self._draft._name(name, plan.TableJoin.kind)
         both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
-        self._expect_functions("join", fn=fn)
+        self._expect_functions(verb, fn=fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
         looked_up: dict[str, Any] = {"table": table._name, "keys": table._keys}
@@ -669,7 +674,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         ``late``, or without one where the source's ``on_error`` says; a late row of the table, where the table's says.
         Both need ``with_timestamps``. The trap: what ``fn`` raises stops the job.
         """
-        return self._looked_up_as_of(table, fn, name, late, outer=False)
+        return self._looked_up_as_of("join_as_of", table, fn, name, late, outer=False)
 
     def left_join_as_of(
         self,
@@ -680,10 +685,11 @@ class KeyedStream(Upstream, Generic[K, T]):
         late: OutputTag[T] | None = None,
     ) -> Stream[U]:
         """As ``join_as_of``, with all values: ``fn(value, None)`` where the table had nothing for the key then."""
-        return self._looked_up_as_of(table, fn, name, late, outer=True)
+        return self._looked_up_as_of("left_join_as_of", table, fn, name, late, outer=True)
 
     def _looked_up_as_of(
         self,
+        verb: str,
         table: VersionedTable[K, V],
         fn: Callable[..., U],
         name: str | None,
@@ -693,13 +699,13 @@ class KeyedStream(Upstream, Generic[K, T]):
     ) -> Stream[U]:
         if not isinstance(table, VersionedTable):
             raise mistake(
-                f"join_as_of is with a table that has event times, not {table!r}: "
+                f"{verb} is with a table that has event times, not {table!r}: "
                 "pipeline.table(...).with_timestamps(watermarks=...)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
         given, derived = self._draft._name(name, plan.AsOfJoin.kind)
         both = self._grow(plan.Connect, f"{given}-lookup", inputs=(self._node, table._node))
-        self._expect_functions("join", fn=fn)
+        self._expect_functions(verb, fn=fn)
         parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
         codecs: dict[str, Any] = {"key_codec": _KEY}
         codecs["values"] = self._stored(self._type), Maybe(self._stored(table._values))
@@ -788,7 +794,7 @@ class WindowedStream(Upstream, Generic[K, T]):
         parts, and sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``step``
         and ``merge`` return a new accumulator and leave the old ones as they are.
         """
-        self._expect_functions("fold", init=init, step=step, emit=emit, merge=merge)
+        self._expect_functions("fold", init=init, step=step, **present(emit=emit, merge=merge))
         if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
             raise mistake(
                 f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which makes one "
@@ -861,7 +867,7 @@ class WindowedStream(Upstream, Generic[K, T]):
         window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
         the values, if the stream does not know it.
         """
-        self._expect_functions("process", fn=fn)
+        quoted(lambda: expect_iterables("process", fn=fn))
         codec = self._stored(self._type if state is None else state)
         contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCount))
         return self._windowed(name, contents, element(returned(fn)))

@@ -98,13 +98,9 @@ class Table(_Rows[K, V]):
         ``watermarks`` as for a stream. The trap: a table that does not change holds event time back, and rows wait for
         it, unless the strategy is told ``.with_idleness(seconds)``.
         """
-        if (generator := watermarks.generator) is not None:
-            self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
-            self._stored(generator.state)
         by_key = self._draft._combined(self._node)
         rows = Upstream(self._draft, self._name, self._type)
-        parts: dict[str, Any] = {"fn": fn, "strategy": watermarks, "source": self._name}
-        timed = Upstream(self._draft, rows._grow(plan.Timestamps, f"{self._name}-timestamps", **parts), self._type)
+        timed = Upstream(self._draft, rows._timed(fn, watermarks, self._name, f"{self._name}-timestamps"), self._type)
         key: dict[str, Any] = {"fn": by_key.fn, "key_codec": by_key.key_codec, "values": by_key.values}
         node = timed._grow(plan.KeyBy, f"{self._name}-versions", **key)
         return VersionedTable(self._draft, node, self._type, self._name)

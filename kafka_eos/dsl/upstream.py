@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from kafka_eos import plan
 from kafka_eos.aggregates import Aggregate
 from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.lines import quoted, user_line
-from kafka_eos.interfaces import Codec, ListCodec
+from kafka_eos.dsl.functions import expect_process_function
+from kafka_eos.dsl.lines import mistake, quoted, user_line
+from kafka_eos.interfaces import Codec, ListCodec, WatermarkStrategy
 from kafka_eos.operators.functions import TimedFunction
 from kafka_eos.operators.process import defines
-from kafka_eos.plan import Node, Process
-from kafka_eos.plan.callables import expect_no_coroutines
+from kafka_eos.plan import FlatMap, MapBatches, Node, Process
+from kafka_eos.plan.callables import expect_functions, expect_iterables, present
 from kafka_eos.schemas import KeyCodec, state_codec, wire_codec
 from kafka_eos.schemas.types import is_codec, returned
+
+_MANY: Final = (FlatMap, MapBatches)
+"""Nodes whose function gives any number of values."""
 
 
 class Upstream:
@@ -39,11 +44,24 @@ class Upstream:
 
     def _grow(self, kind: type[Node], name: str | None, **parts: Any) -> str:
         """Add a node below this one; returns its name."""
-        self._expect_functions(kind.kind, fn=parts.get("fn"))
+        if "fn" in parts:
+            quoted(lambda: (expect_iterables if kind in _MANY else expect_functions)(kind.kind, fn=parts["fn"]))
         given, derived = self._draft._name(name, kind.kind)
         parts = {"inputs": (self._node,), "derived": derived, **parts}
         self._draft._add(kind(name=given, where=user_line(), **parts))
         return given
+
+    def _timed(self, fn: Callable[[Any], int] | None, watermarks: object, source: str, name: str) -> str:
+        """Add the node that makes event times, and watermarks of ``source``; returns its name."""
+        if not isinstance(watermarks, WatermarkStrategy):
+            raise mistake(
+                "watermarks= says how far rows are out of order: bounded(seconds), monotonic() or generated(...), "
+                f"not {watermarks!r}{': are its brackets missing?' if callable(watermarks) else ''}"
+            )
+        if (generator := watermarks.generator) is not None:
+            self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
+            self._stored(generator.state)
+        return self._grow(plan.Timestamps, name, strategy=watermarks, source=source, **present(fn=fn))
 
     def _runs(
         self,
@@ -53,20 +71,21 @@ class Upstream:
         **parts: Any,
     ) -> str:
         """Add a node that runs the user's function; returns the node that takes its main output."""
+        factory = self._made_by(function, kind, (*kind.methods, "on_timer", "on_processing_timer"))
         parts["timers"] = defines(function, "on_timer")
         parts["processing_timers"] = defines(function, "on_processing_timer")
-        factory = self._made_by(function, kind.kind, (*kind.methods, "on_timer", "on_processing_timer"))
         node = self._grow(kind, name, factory=factory, key_codec=KeyCodec(), **parts)
         return self._draft._part(node, function.side_outputs)
 
-    def _made_by(self, function: Any, verb: str, methods: Sequence[str]) -> Callable[[], Any]:
-        """What makes a fresh function for a session. PlanError with the user's line if a method is asynchronous."""
-        self._expect_functions(verb, **{method: getattr(function, method, None) for method in (*methods, "open")})
+    def _made_by(self, function: Any, kind: type[Node], methods: Sequence[str]) -> Callable[[], Any]:
+        """What makes a fresh function for a session. PlanError with the user's line if it is none for such a node."""
+        quoted(lambda: expect_process_function(kind, function))
+        quoted(lambda: expect_iterables(kind.kind, **{each: getattr(function, each) for each in (*methods, "open")}))
         return function if isinstance(function, type) else lambda: copy.deepcopy(function)
 
     def _expect_functions(self, verb: str, **functions: object) -> None:
-        """PlanError with the user's line if one of them is asynchronous."""
-        quoted(lambda: expect_no_coroutines(verb, **functions))
+        """PlanError with the user's line if one of them does not give one value when it is called."""
+        quoted(lambda: expect_functions(verb, **functions))
 
     def _stored(self, tp: Any) -> Codec[Any]:
         """The codec of a state. PlanError with the user's line if its type cannot be stored."""

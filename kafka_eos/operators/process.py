@@ -23,6 +23,7 @@ from kafka_eos.operators.base import OperatorContext, event_time_of
 from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
 from kafka_eos.operators.functions import OutputTag, TimedFunction
 from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
+from kafka_eos.operators.outputs import listed
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
 from kafka_eos.plan import input_of
@@ -155,7 +156,7 @@ class Process:
             for advance in clocks:
                 advance(times[batch.rows[index]])
             try:
-                outputs = list(call(key, value))
+                outputs = listed(call(key, value))
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -188,7 +189,7 @@ class Process:
             for state in states:
                 state.begin(key)
             try:
-                outputs = list(call(key, at))
+                outputs = listed(call(key, at))
             except Exception as error:
                 raise firings.stopped_by(key, at, error) from error
             for state in states:
@@ -217,7 +218,7 @@ class Process:
 
         def both(key: Any, given: Any) -> Iterable[Any]:
             self._emitted = []
-            outputs = list(call(key, given))
+            outputs = listed(call(key, given))
             return outputs + self._emitted
 
         return both if self._tags else call

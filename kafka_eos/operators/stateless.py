@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka_eos.errors import PlanError
 from kafka_eos.operators.base import OperatorContext, call_each
+from kafka_eos.operators.outputs import listed
 from kafka_eos.records import Batch
 
 _STORABLE = range(-(2**63), 2**64)
@@ -65,8 +66,8 @@ class FlatMap(Stateless):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         fn = self._fn
-        # list() inside the call: a generator that fails must fail for its own row.
-        made, refused = call_each(lambda value: list(fn(value)), batch, batch.values, self.ctx)
+        # Listed inside the call: a generator that fails must fail for its own row.
+        made, refused = call_each(lambda value: listed(fn(value)), batch, batch.values, self.ctx)
         return spread(batch.without(refused), made)
 
 

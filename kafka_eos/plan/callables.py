@@ -1,7 +1,7 @@
 """What a verb asks of a function before it becomes part of a plan.
 
-Rule: a coroutine function is refused where nothing awaits it, at the verb that it is given to: a ``filter`` would keep
-every value and a ``map`` would pass coroutines on.
+Rule: what a verb could not use is refused where it is given. A coroutine function that nothing awaits would let a
+``filter`` keep every value; a generator where one value is expected would be passed on by a ``map`` as it is.
 """
 
 from __future__ import annotations
@@ -9,18 +9,57 @@ from __future__ import annotations
 import functools
 import inspect
 from pathlib import Path
+from typing import Any
 
 from kafka_eos.errors import PlanError
 
 
-def expect_no_coroutines(verb: str, **functions: object) -> None:
-    """PlanError if one of the functions, named by the parameter that it is given for, is asynchronous."""
+def expect_functions(verb: str, **functions: object) -> None:
+    """PlanError if one of them, named by its parameter, does not give one value when it is called."""
     for parameter, fn in functions.items():
-        if fn is not None and (kind := asynchronous(fn)):
-            raise PlanError(
-                f"{parameter} of {verb} is {kind}, and nothing would await it here. Give an ordinary "
-                "function; what has to wait for a service goes into .async_map(...) before it"
-            )
+        _expect_ordinary(verb, parameter, fn)
+        _expect_one_value(verb, parameter, fn)
+
+
+def expect_iterables(verb: str, **functions: object) -> None:
+    """The same for functions that give any number of values: those may be generators."""
+    for parameter, fn in functions.items():
+        _expect_ordinary(verb, parameter, fn)
+
+
+def expect_requests(verb: str, **functions: object) -> None:
+    """The same for functions that are awaited: those may be coroutine functions."""
+    for parameter, fn in functions.items():
+        _expect_callable(verb, parameter, fn)
+        _expect_one_value(verb, parameter, fn)
+
+
+def present(**functions: object) -> dict[str, object]:
+    """Those that were given: the others are left out."""
+    return {parameter: fn for parameter, fn in functions.items() if fn is not None}
+
+
+def _expect_ordinary(verb: str, parameter: str, fn: object) -> None:
+    _expect_callable(verb, parameter, fn)
+    if kind := asynchronous(fn):
+        raise PlanError(
+            f"{parameter} of {verb} is {kind}, and nothing would await it here. Give an ordinary "
+            "function; what has to wait for a service goes into .async_map(...) before it"
+        )
+
+
+def _expect_callable(verb: str, parameter: str, fn: object) -> None:
+    if not callable(fn):
+        instead = f", such as lambda: {fn!r:.80}" if parameter == "init" else ", such as lambda row: row.field"
+        raise PlanError(f"{parameter} of {verb} is a function, not {fn!r:.80}. Give one{instead}")
+
+
+def _expect_one_value(verb: str, parameter: str, fn: object) -> None:
+    if kind := _generator(fn):
+        raise PlanError(
+            f"{parameter} of {verb} is {kind}, and one value is expected of it. Return the value; any number of values "
+            "are made by .flat_map(...)"
+        )
 
 
 def asynchronous(fn: object) -> str | None:
@@ -29,14 +68,28 @@ def asynchronous(fn: object) -> str | None:
     A ``functools.partial`` is what it calls, an object what its ``__call__`` is. A lambda that returns the coroutine of
     another function cannot be told from an ordinary one.
     """
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    call = fn if inspect.isroutine(fn) or isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004
+    call = _called(fn)
     if inspect.iscoroutinefunction(call):
         return "a coroutine function (async def)"
-    if inspect.isasyncgenfunction(call):
-        return "an asynchronous generator (async def with yield)"
-    return None
+    return _asynchronous_generator(call)
+
+
+def _generator(fn: object) -> str | None:
+    call = _called(fn)
+    return "a generator (def with yield)" if inspect.isgeneratorfunction(call) else _asynchronous_generator(call)
+
+
+def _asynchronous_generator(call: object) -> str | None:
+    return "an asynchronous generator (async def with yield)" if inspect.isasyncgenfunction(call) else None
+
+
+def _called(fn: object) -> Any:
+    """The function or class that runs when ``fn`` is called."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn) or isinstance(fn, type):
+        return fn
+    return getattr(type(fn), "__call__", None)  # noqa: B004
 
 
 def named(fn: object) -> str:

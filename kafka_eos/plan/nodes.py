@@ -169,7 +169,7 @@ class Timestamps(Node):
     kind: ClassVar[str] = "timestamps"
     stateful: ClassVar[bool] = True
 
-    fn: Callable[[Any], int] | None
+    fn: Callable[[Any], int] | None = None
     strategy: WatermarkStrategy
     source: str
 

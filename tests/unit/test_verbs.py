@@ -2,13 +2,23 @@
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec import Struct
+from pydantic import BaseModel
 
-from kafka_eos import KeyedStream, Pipeline, PlanError, ProcessFunction, Stream, tumbling
+from kafka_eos import (
+    KeyedStream,
+    OutputTag,
+    Pipeline,
+    PlanError,
+    PoisonRecord,
+    ProcessFunction,
+    Stream,
+    tumbling,
+)
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.schemas import JsonCodec
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -113,6 +123,112 @@ def test_a_process_function_that_waits_is_refused(function: Any) -> None:
 
     with pytest.raises(PlanError, match="process of process is a coroutine function"):
         keyed.process(function)
+
+
+def generated(value: Any, *_: Any) -> Iterator[Any]:
+    yield value
+
+
+@pytest.mark.parametrize("fn", [5, None, "user"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS_WITH_FUNCTIONS if verb not in ("fold emit", "fold merge")])
+def test_what_cannot_be_called_is_refused_with_the_users_line(verb: str, fn: Any) -> None:
+    stream = Pipeline("p").source(ListSource([1]), name="in")
+
+    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is a function, not {fn!r}(?s:.)*test_verbs.py"):
+        VERBS_WITH_FUNCTIONS[verb](stream, fn)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS_WITH_FUNCTIONS if verb not in ("flat-map", "map-batches")])
+def test_a_generator_is_refused_where_one_value_is_expected(verb: str) -> None:
+    stream = Pipeline("p").source(ListSource([1]), name="in")
+
+    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is a generator(?s:.)*flat_map(?s:.)*test_verbs.py"):
+        VERBS_WITH_FUNCTIONS[verb](stream, generated)
+
+
+def test_a_generator_makes_many_values_of_one() -> None:
+    pipeline = Pipeline("p")
+    pipeline.source(ListSource([1]), name="in").flat_map(generated).sink(MemorySink(), name="out")
+
+    assert run_local(pipeline, {"in": [1, 2]}) == {"out": [1, 2]}
+
+
+def test_requests_are_made_by_functions_that_give_one_value() -> None:
+    stream = Pipeline("p").source(ListSource([1]), name="in")
+
+    wrong: list[tuple[Any, str]] = [
+        ("http://users", "is a function, not"),
+        (many, "is an asynchronous generator"),
+        (generated, "is a generator"),
+    ]
+    for fn, why in wrong:
+        with pytest.raises(PlanError, match=rf"fn of async_map {why}"):
+            stream.async_map(fn)
+
+
+class Silent(ProcessFunction[str, int, int]):
+    pass
+
+
+class NeedsLimit(ProcessFunction[str, int, int]):
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def process(self, key: str, value: int) -> list[int]:
+        return [value][: self.limit]
+
+
+class OneTag(NeedsLimit):
+    side_outputs = OutputTag("late", int)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (str.upper, r"runs a ProcessFunction, not the function upper: .*flat_map"),
+        (Order, r"runs a ProcessFunction, not \w+"),
+        (Silent, r"Silent does not define process\(key, value\)"),
+        (NeedsLimit, r"missing .* 'limit'.*process\(NeedsLimit\(\.\.\.\)\)"),
+        (OneTag(1), r"a tuple of tags, side_outputs = \(TAG,\)"),
+    ],
+)
+def test_what_no_session_could_run_is_refused_with_the_users_line(function: Any, why: str) -> None:
+    keyed = Pipeline("p").source(ListSource([1]), name="in").key_by(str)
+
+    with pytest.raises(PlanError, match=rf"{why}(?s:.)*test_verbs.py"):
+        keyed.process(function, name="fn")
+
+
+class Answers(ProcessFunction[str, Any, Any]):
+    """Returns what it is given."""
+
+    def process(self, key: str, value: Any) -> Any:
+        return value
+
+
+class Model(BaseModel):
+    user: str = "ann"
+
+
+class Pair(NamedTuple):
+    user: str = "ann"
+    amount: int = 1
+
+
+MADE_BY: dict[str, Callable[[Stream[Any]], Any]] = {
+    "flat_map": lambda stream: stream.flat_map(lambda value: value),
+    "process": lambda stream: stream.key_by(lambda value: "k").process(Answers, name="fn"),
+}
+
+
+@pytest.mark.parametrize("returns", [None, "text", b"text", 5, {"user": "ann"}, Model(), Pair()], ids=repr)
+@pytest.mark.parametrize("verb", MADE_BY)
+def test_what_is_no_list_of_outputs_refuses_its_record(verb: str, returns: Any) -> None:
+    pipeline = Pipeline("p")
+    MADE_BY[verb](pipeline.source(ListSource([]), name="in")).sink(MemorySink(), name="out")
+
+    with pytest.raises(PoisonRecord, match=r"in/0/0 .*returned as a list, \[\] for none, or made with yield"):
+        run_local(pipeline, {"in": [returns]})
 
 
 def test_ordinary_callables_are_taken() -> None:

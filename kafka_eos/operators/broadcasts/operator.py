@@ -18,6 +18,7 @@ from kafka_eos.operators.broadcasts.copies import Copies, Copy
 from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.operators.keyed import KeyTimers, Writes
+from kafka_eos.operators.outputs import listed
 from kafka_eos.operators.process import Process, tagged
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
@@ -87,7 +88,7 @@ class BroadcastOperator(_WithCopies):
             self._timestamp = None if batch.times is None else batch.times[index]
             self._emitted = []
             try:
-                made.append(list(process(value)) + self._emitted)
+                made.append(listed(process(value)) + self._emitted)
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)

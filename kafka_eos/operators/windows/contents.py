@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from kafka_eos.interfaces import Codec, Contents, Window, Windowed
+from kafka_eos.operators.outputs import listed
 from kafka_eos.schemas import Counted, Elements
 
 Element = tuple[Any, tuple[int, int, int]]
@@ -50,7 +51,7 @@ def all_elements(
         places = [place for _, place in found]
         if len(set(places)) < len(places):
             found.sort(key=lambda element: (element[1], codec.encode(element[0])))
-        return list(fn(key, window, [value for value, _ in found]))
+        return listed(fn(key, window, [value for value, _ in found]))
 
     return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=not numbered, numbered=numbered)
 

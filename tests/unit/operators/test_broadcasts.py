@@ -434,7 +434,7 @@ def test_a_table_that_is_not_broadcast_and_a_function_of_another_kind_are_refuse
         unkeyed.process(Over)
     with pytest.raises(PlanError, match="stream with keys and a broadcast one runs a KeyedBroadcastProcessFunction"):
         keyed.process(Plain())
-    with pytest.raises(PlanError, match="runs a BroadcastProcessFunction, not function"):
+    with pytest.raises(PlanError, match="runs a BroadcastProcessFunction, not the function"):
         unkeyed.process(lambda row: [row])
 
 

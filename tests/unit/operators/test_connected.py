@@ -176,6 +176,9 @@ def test_coroutines_are_no_functions_of_two_streams() -> None:
         async def process_left(self, key: str, value: Any) -> Iterable[Any]:  # type: ignore[override]
             return []
 
+        def process_right(self, key: str, value: Any) -> Iterable[Any]:
+            return []
+
     pipeline = Pipeline("connected")
     with pytest.raises(PlanError, match=r"co-process(.|\n)*test_connected.py"):
         connect(keyed(pipeline, "numbers"), keyed(pipeline, "words")).process(Later, name="later")  # type: ignore[arg-type]

@@ -585,6 +585,9 @@ def test_who_defines_no_on_timer_cannot_set_one() -> None:
         def open(self, ctx: ProcessContext) -> None:
             self.timers = ctx.timers()
 
+        def process(self, key: str, value: int) -> list[int]:
+            return [value]
+
     with pytest.raises(PlanError, match="defines on_timer"):
         run_local(processed(Forgetful), {"source": []})
 

@@ -196,6 +196,9 @@ def test_state_names_are_checked_when_they_are_declared(bench: Any, names: tuple
             for name in names:
                 ctx.value_state(name, int)
 
+        def process(self, key: str, value: str) -> list[str]:
+            return [value]
+
     with pytest.raises(Exception, match=message):
         bench.line(lambda s: s.key_by(key).process(Bad, name="bad"))
 

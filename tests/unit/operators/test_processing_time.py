@@ -326,6 +326,9 @@ class NoMethod(ProcessFunction[str, int, Said]):
         self.ctx = ctx
         ctx.processing_timers()
 
+    def process(self, key: str, value: int) -> list[Said]:
+        return []
+
 
 class Looks(ProcessFunction[str, int, Said]):
     def open(self, ctx: ProcessContext) -> None:

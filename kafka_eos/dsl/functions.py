@@ -1,0 +1,75 @@
+"""What a verb expects of a process function, which is a class, or an object of one.
+
+Rule: what would fail at the first record of each session, or would never be called, is refused with the plan.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Final
+
+from kafka_eos import plan
+from kafka_eos.errors import PlanError
+from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from kafka_eos.operators.functions import CoProcessFunction, OutputTag, ProcessFunction
+
+_RUN: Final[dict[type[plan.Node], tuple[type, str, tuple[str, ...]]]] = {
+    plan.Process: (ProcessFunction, "a stream with keys", plan.Process.methods),
+    plan.CoProcess: (CoProcessFunction, "two streams with keys", plan.CoProcess.methods),
+    plan.BroadcastProcess: (
+        BroadcastProcessFunction,
+        "a stream without keys and a broadcast one",
+        ("process", "process_broadcast"),
+    ),
+    plan.KeyedBroadcastProcess: (
+        KeyedBroadcastProcessFunction,
+        "a stream with keys and a broadcast one",
+        ("process", "process_broadcast"),
+    ),
+}
+"""What each node runs, of which streams, and the methods that the user has to define."""
+
+
+def expect_process_function(kind: type[plan.Node], function: object) -> None:
+    """PlanError if a node of that kind cannot run it."""
+    base, streams, methods = _RUN[kind]
+    cls = function if isinstance(function, type) else type(function)
+    if not issubclass(cls, base):
+        if inspect.isroutine(function):
+            raise PlanError(
+                f"process of {streams} runs a {base.__name__}, not the function {function.__name__}: derive a class "
+                "from that, or use .map(...) or .flat_map(...), which take functions"
+            )
+        raise PlanError(
+            f"process of {streams} runs a {base.__name__}, not {cls.__name__}: derive it from that, or change the "
+            "stream (key_by gives keys, connect joins two streams, .broadcast() gives one to all workers)"
+        )
+    for method in methods:
+        if getattr(cls, method) is getattr(base, method):
+            raise PlanError(f"{cls.__name__} does not define {method}{_signature(getattr(base, method))}")
+    _expect_tags(cls, function)
+    if isinstance(function, type):
+        _expect_no_arguments(cls)
+
+
+def _expect_tags(cls: type, function: object) -> None:
+    tags = getattr(function, "side_outputs", None)
+    if isinstance(tags, OutputTag) or not isinstance(tags, Sequence):
+        raise PlanError(f"side_outputs of {cls.__name__} is a tuple of tags, side_outputs = (TAG,), not {tags!r:.80}")
+
+
+def _expect_no_arguments(cls: type) -> None:
+    try:
+        inspect.signature(cls).bind()
+    except TypeError as error:
+        raise PlanError(
+            f"{cls.__name__} cannot be made without arguments ({error}), and each session makes one. Give an object, "
+            f"of which each session gets a copy: process({cls.__name__}(...))"
+        ) from None
+
+
+def _signature(method: object) -> str:
+    """The parameters of a method, without ``self``."""
+    assert callable(method)
+    return f"({', '.join(list(inspect.signature(method).parameters)[1:])})"

@@ -1,0 +1,30 @@
+"""The outputs that a function of the user has returned.
+
+Rule: what can be gone through but was not meant as several outputs is refused: the letters of a text, the keys of a
+dict, the fields of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import GeneratorType
+from typing import Any, Final
+
+from kafka_eos.schemas.types import is_model
+
+_USUAL: Final = frozenset((list, tuple, GeneratorType))
+
+
+def listed(made: Any) -> list[Any]:
+    """All of them. TypeError if it is something else than outputs; or what a generator raises."""
+    if type(made) not in _USUAL and not _several(made):
+        shown = "None" if made is None else f"{made!r:.80} of type {type(made).__name__}"
+        raise TypeError(
+            f"outputs are returned as a list, [] for none, or made with yield; the function has returned {shown}"
+        )
+    return list(made)
+
+
+def _several(made: Any) -> bool:
+    one = isinstance(made, str | bytes | Mapping) or is_model(type(made)) or hasattr(made, "_fields")
+    return isinstance(made, Iterable) and not one
