@@ -24,6 +24,8 @@ Rule: a client library's error is mapped to one of these once, at the edge that 
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class KafkaEosError(Exception):
     """Root of the tree. Catch it to catch everything this package raises on purpose."""
@@ -54,7 +56,7 @@ class PoisonRecord(UserError):
 
     Attributes: ``where`` is ``topic/partition/offset`` of the input record, ``operator`` the name of
     the operator that refused it, ``reason`` the error and the lines of the user's code that led there. ``advice`` says
-    what to do about it.
+    what to do about it. Of what a timer or a window made, ``where`` names the firing, and ``what`` is "firing".
     """
 
     def __init__(
@@ -64,9 +66,12 @@ class PoisonRecord(UserError):
         reason: str,
         advice: str = "Fix the code or the record, or send such records aside: "
         'pipeline.source(..., on_error=dead_letter("topic"))',
+        *,
+        what: Literal["record", "firing"] = "record",
     ) -> None:
+        place = f"{where} (topic/partition/offset)" if what == "record" else f"{where},"
         super().__init__(
-            f"the record at {where} (topic/partition/offset) failed in operator {operator!r}: {reason}. "
+            f"the {what} at {place} failed in operator {operator!r}: {reason.rstrip('.')}. "
             f"Nothing was skipped. {advice}."
         )
         self.where, self.operator, self.reason = where, operator, reason

@@ -41,6 +41,7 @@ from kafka_eos.operators.base import (
 )
 from kafka_eos.operators.due import Due
 from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal, Waived, waits_for_all
+from kafka_eos.operators.firing import output_refused
 from kafka_eos.operators.worked import Worked
 from kafka_eos.plan import (
     Broadcasting,
@@ -331,8 +332,7 @@ class Chain:
             self._refuse(batch.origin.source, node.name, raw, mark, error)
 
         def reject_copy(batch: Batch[Any], index: int, error: Exception) -> None:
-            source, where = batch.origin.source, batch.origin.raw(batch.rows[index]).where
-            self._expect_letters(source, node.name, where, error)
+            self._expect_letters(batch.origin.source, node.name, batch.origin.raw(batch.rows[index]), error)
             if not self._subtask:
                 reject(batch, index, error)
 
@@ -446,16 +446,19 @@ class Chain:
         return f"{branch}{lane}-{refuser(operator)}-"
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
-        self._expect_letters(source, operator, raw.where, error)
+        self._expect_letters(source, operator, raw, error)
         reason = f"{type(error).__name__}: {error}"
         self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST]))
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
 
-    def _expect_letters(self, source: str, operator: str, where: str, error: Exception) -> None:
+    def _expect_letters(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
         """Return if a record at fault may be sent aside. Raises PoisonRecord, or what ``expect_record`` does."""
-        self._plan.attribution(source).expect_record(error, operator, where)
-        if source not in self._rejected:
-            raise PoisonRecord(where, operator, told(error)) from error
+        self._plan.attribution(source).expect_record(error, operator, raw.where)
+        if source in self._rejected:
+            return
+        if source not in self._sources:
+            raise output_refused(source, raw, operator, error) from error
+        raise PoisonRecord(raw.where, operator, told(error)) from error
 
 
 def refuser(operator: str) -> int:

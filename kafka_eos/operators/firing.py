@@ -103,7 +103,7 @@ class Firings:
         at = f"{where(self._operator, self._topic)}, key {key!r}, time {time}"
         self._attribution(self._operator).expect_record(error, self._operator, at)
         todo = f"It comes from no record that could be sent aside. Fix {self._called}"
-        return PoisonRecord(at, self._operator, told(error), todo)
+        return PoisonRecord(at, self._operator, told(error), todo, what="firing")
 
     def _start(self) -> None:
         self._values: list[Any] = []
@@ -134,6 +134,14 @@ def branch_of(key: bytes) -> str:
     """What stands for an encoded key: two numbers that whoever parses provenance can hold, and no other key has."""
     digest = blake2b(key, digest_size=2 * _NUMBER_BYTES).digest()
     return f"{int.from_bytes(digest[:_NUMBER_BYTES], 'big')}-{int.from_bytes(digest[_NUMBER_BYTES:], 'big')}-"
+
+
+def output_refused(source: str, raw: RawRecord, operator: str, error: Exception) -> PoisonRecord:
+    """The error for an output of a firing of ``source``, in whichever subtask, that an operator behind it refuses."""
+    timers = where(source, raw.topic.removesuffix(where(source, "")))
+    at = f"{timers}, key group {raw.partition}, time {raw.offset}"
+    todo = "It comes from no record that could be sent aside. Fix what made the output, or what refuses it"
+    return PoisonRecord(at, operator, told(error), todo, what="firing")
 
 
 def where(operator: str, topic: str) -> str:

@@ -21,7 +21,7 @@ from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.storable import FirstValue, Kept
-from kafka_eos.operators.windows.base import LateRow, times_of
+from kafka_eos.operators.windows.base import IN_TIME, LateRow, times_of
 from kafka_eos.plan import Join, input_of
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
@@ -159,7 +159,9 @@ class JoinOperator:
         tag = self._node.late[side]
         if tag is not None:
             return (Tagged(tag, value),)
-        raise LateRow(f"late: its event time is {place[0]}, and event time has passed all that it could be joined with")
+        raise LateRow(
+            f"late: its event time is {place[0]}, and event time has passed all that it could be joined with. {IN_TIME}"
+        )
 
     def _fired(self, key: Any, time: int) -> Sequence[Any]:
         try:

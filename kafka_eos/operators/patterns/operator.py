@@ -23,7 +23,7 @@ from kafka_eos.operators.firing import EVENT_STATE, Firings
 from kafka_eos.operators.patterns.machine import Partial, Place, Table
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.storable import FirstValue, Kept
-from kafka_eos.operators.windows.base import LateRow, times_of
+from kafka_eos.operators.windows.base import IN_TIME, LateRow, times_of
 from kafka_eos.plan import Patterns
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.records import Batch
@@ -108,7 +108,7 @@ class PatternOperator:
         self._ctx.late(1)
         if self._node.late is not None:
             return (Tagged(self._node.late, value),)
-        raise LateRow(f"late: its event time is {place[0]}, and event time has passed that")
+        raise LateRow(f"late: its event time is {place[0]}, and event time has passed that. {IN_TIME}")
 
     # ------------------------------------------------------------ firings
 

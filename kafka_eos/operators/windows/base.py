@@ -41,6 +41,10 @@ WINDOWS: Final = "windows"
 ABSENT: Final[Any] = object()
 
 
+IN_TIME: Final = "late= takes such rows to a side output, and bounded(...) with more seconds waits for them"
+"""What to do about rows that come late."""
+
+
 class LateRow(ValueError):
     """All windows of a row were over when it came."""
 
@@ -162,7 +166,8 @@ class WindowOperator:
             return [(time, [Tagged(self._late, value)])]
         allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""
         raise LateRow(
-            f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}"
+            f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}. "
+            f"{IN_TIME}"
         )
 
     def _made_of(self, batch: Batch[Any], refused: Sequence[int], made: Sequence[Sequence[Result]]) -> Batch[Any]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, WatermarkStrategy, bounded, monotonic
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.errors import EnvironmentFailed, PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
@@ -275,6 +276,21 @@ def test_what_on_timer_raises_stops_the_job_whatever_the_policy_and_names_key_an
 
     with pytest.raises(PoisonRecord, match=r"timers of fn, key 'k', time 9.*no amounts.*Fix on_timer"):
         run_local(processed(Broken, on_error=DeadLetters(MemorySink())), {"source": [Timed(1, 3), Timed(1, 30)]})
+
+
+def test_what_a_sink_refuses_of_a_timer_is_told_as_a_firing_that_no_policy_sends_aside() -> None:
+    pipeline = Pipeline("timers")
+    stream = pipeline.source(ListSource([]), name="source", on_error=DeadLetters(MemorySink())).with_timestamps(
+        watermarks=monotonic()
+    )
+    stream.key_by(lambda value: "k").process(Tumbling, name="fn").sink(KafkaSink("out", value=str), name="sink")
+
+    with pytest.raises(PoisonRecord) as refused:
+        run_local(pipeline, {"source": [Timed(1, 3), Timed(1, 30)]})
+
+    assert str(refused.value).startswith("the firing at timers of fn, key group ")
+    assert ", time 9, failed in operator 'sink': ValueError: expected str, got tuple. " in str(refused.value)
+    assert "Fix what made the output" in str(refused.value)
 
 
 def test_but_the_environments_fault_takes_the_job_back() -> None:
