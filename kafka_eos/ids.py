@@ -23,9 +23,9 @@ KeyGroup = NewType("KeyGroup", int)
 """A bucket of keys, the unit in which keyed state is owned and moved. In ``range(max_key_groups)``."""
 
 
-def token(text: str, what: str) -> str:
+def token(text: object, what: str) -> str:
     """Return ``text`` if it is a safe name (letters, digits, ``_``, ``-``; at most 80), else raise ConfigError."""
-    if not _TOKEN.fullmatch(text):
+    if not isinstance(text, str) or not _TOKEN.fullmatch(text):
         raise ConfigError(
             f"{what} {text!r} is not usable as a name: use 1 to 80 letters, digits, '_' or '-', "
             "starting with a letter or a digit."

@@ -46,7 +46,9 @@ class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
             if not isinstance(part, Aggregate):
                 raise PlanError(f"an aggregate is an object like count() or sum_(...), not {part!r:.80}")
             if name in parts or name in kept:
-                raise PlanError(f"two fields of a row are called {name!r}; give this one a name: other={name}(...)")
+                raise PlanError(
+                    f"two fields of a row are called {name!r}; give this one a name: other={part.name}(...)"
+                )
             parts[name] = part.of(values)
         if not parts:
             raise PlanError("there is nothing to aggregate; give an aggregate, such as count()")

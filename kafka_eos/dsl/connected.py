@@ -14,7 +14,7 @@ from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.functions import expect_process_function
 from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.streams import KeyedStream, Stream
-from kafka_eos.dsl.tables import Table
+from kafka_eos.dsl.tables import Table, key_class
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
 from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
@@ -65,13 +65,36 @@ def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
         kind = KeyedBroadcastConnected if isinstance(left, KeyedStream) else BroadcastConnected
         return kind(left, right, name)
     if not (isinstance(left, KeyedStream) and isinstance(right, KeyedStream)):
-        table = " All of a table comes to all workers with table.broadcast()." if isinstance(right, Table) else ""
         raise mistake(
             "connect is of two streams with keys, or of a stream and a .broadcast(), "
-            f"not of {left!r} and {right!r}.{table}"
+            f"not of {left!r} and {right!r}.{_instead(left, right)}"
         )
+    _expect_same_keys(left, right)
     node = left._grow(plan.Connect, name, inputs=(left._node, right._node))
     return ConnectedStreams(left._draft, node, left._type, right._type)
+
+
+def _instead(left: object, right: object) -> str:
+    """What to do where two streams cannot be connected."""
+    if isinstance(left, Table) or isinstance(right, Table):
+        return (
+            " All of a table comes to all workers with table.broadcast(); keyed.join(table, fn) looks up a row by key."
+        )
+    if isinstance(left, Broadcast):
+        return " What is broadcast comes second, and only one of both is."
+    if isinstance(left, Stream) or isinstance(right, Stream):
+        return " Put .key_by(...) behind both."
+    return ""
+
+
+def _expect_same_keys(left: KeyedStream[Any, Any], right: KeyedStream[Any, Any]) -> None:
+    """PlanError with the user's line if no key of one stream can be a key of the other."""
+    one, other = (key_class(returned(side._draft._key_by(side._node).fn)) for side in (left, right))
+    if one is not None and other is not None and one is not other:
+        raise mistake(
+            f"keys of {left!r} are {one.__name__}, and those of {right!r} {other.__name__}: no two rows would ever "
+            "have one key. Let both .key_by(...) give the same."
+        )
 
 
 class ConnectedStreams(Upstream, Generic[K, L, R]):

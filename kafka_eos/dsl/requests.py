@@ -31,6 +31,7 @@ def asked(
     """Add both nodes; returns the one that takes the main output. ``rules``: see ``request_rules``."""
     quoted(lambda: expect_requests("async_map", fn=parts["fn"]))
     checked = quoted(lambda: request_rules(**rules))
+    stream._expect_tags(failed=failed)
     draft = stream._draft
     node, derived = draft._name(name, kind.kind)
     waiting = stream._grow(plan.Requests, f"{node}-requests", values=stream._wire(values))

@@ -37,6 +37,7 @@ from kafka_eos.interfaces import (
     WatermarkStrategy,
     Window,
     Windowed,
+    milliseconds,
     session,
 )
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
@@ -395,6 +396,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         by_time: bool = False,
     ) -> str:
         """Add a fold in one phase, or in two if ``given`` has ``merge``; returns its name."""
+        self._expect_ttl(ttl)
         stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(self._stored(tp)), "ttl": ttl}
         parts = {**given, **stored, "emit": emit, "by_time": by_time}
         if given["merge"] is None:
@@ -425,6 +427,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         ``fold``. The trap is that of ``fold``: ``fn`` must return a new value and leave its two arguments as they are.
         With ``ttl`` what a key has is gone that time after its last input, and the next value is a first one again.
         """
+        self._expect_ttl(ttl)
         tp = self._type if state is None else state
         codec = Counted(self._stored(tp))
         node = self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec, ttl=ttl)
@@ -449,9 +452,9 @@ class KeyedStream(Upstream, Generic[K, T]):
         twice that. A value that comes later than ``within`` goes to the side output ``late``, or without one where the
         source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
         """
-        if not 0.001 <= within < float("inf"):
-            raise mistake(f"deduplicate looks back for a millisecond or more, not for {within} seconds.")
-        return self._processed(Deduplicate[K, T](round(within * 1000), late), name, self._type)
+        self._expect_tags(late=late)
+        back = quoted(lambda: milliseconds(within, "within="))
+        return self._processed(Deduplicate[K, T](back, late), name, self._type)
 
     def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
         """The first value of each key.
@@ -459,6 +462,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         The trap: ``ttl=None`` keeps a row for every key for ever. With a time to live, a key is forgotten that long
         after its first value, and the next one is a first one again.
         """
+        self._expect_ttl(ttl)
         return self._processed(Distinct[K, T](ttl), name, self._type)
 
     def _processed(
@@ -484,13 +488,18 @@ class KeyedStream(Upstream, Generic[K, T]):
         later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
         silently away. Needs ``with_timestamps`` behind every source of the stream.
         """
-        if not 0 <= lateness < float("inf"):
-            raise mistake(f"a window takes late rows for 0 seconds or more, not for {lateness}.")
+        if not isinstance(assigner, _Assigner):
+            raise mistake(
+                "window is of tumbling(seconds=...), sliding(...), session(gap=...), days(...), rows(...) or "
+                f"global_(...), not of {assigner!r:.80}{': are its brackets missing?' if callable(assigner) else ''}"
+            )
+        self._expect_tags(late=late)
+        late_for = quoted(lambda: milliseconds(lateness, "lateness=", 0))
         if isinstance(assigner, RowCount) and (lateness or late is not None):
             raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
         if trigger is not None:
             self._check_trigger(assigner, trigger, lateness)
-        return WindowedStream(self._draft, self._node, self._type, assigner, round(lateness * 1000), late, trigger)
+        return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger)
 
     @staticmethod
     def _check_trigger(assigner: _Assigner, trigger: Trigger, lateness: float) -> None:
@@ -542,6 +551,7 @@ class KeyedStream(Upstream, Generic[K, T]):
             raise mistake(f"{pattern}: nothing bounds what is stored; say how long it may take: .within(minutes=…)")
         if (timed_out is None) != (on_timeout is None):
             raise mistake("timed_out= and on_timeout= are given together: where they go, and what is made of the rows.")
+        self._expect_tags(timed_out=timed_out, late=late)
         wheres = {f"stage {stage.name!r}": stage.where for stage in pattern.stages}
         self._expect_functions("match", fn=fn, **present(on_timeout=on_timeout), **wheres)
         tags = [tag for tag in (timed_out, late) if tag is not None]
@@ -589,10 +599,10 @@ class KeyedStream(Upstream, Generic[K, T]):
     def async_map(
         self,
         fn: Callable[[K], Any],
-        join: Callable[[T, Any], Any],
+        join: Callable[[T, Any], Any] | None = None,
         *,
         name: str | None = None,
-        cache: Ttl,
+        cache: Ttl | None = None,
         ordered: bool = True,
         capacity: int = 100,
         timeout: float = 30.0,
@@ -609,6 +619,12 @@ class KeyedStream(Upstream, Generic[K, T]):
         None is an answer like any other, an error is none and is not kept: all values that wait for it fail. The rest
         is as in ``Stream.async_map``. The traps: an answer may be as old as ``cache``; ``join`` leaves it as it is.
         """
+        if join is None or cache is None:
+            raise mistake(
+                "on a stream with keys async_map asks for the key, and keeps its answer: async_map(fn, join, "
+                "cache=Ttl(seconds)), with fn(key) and join(value, answer). To ask for each value put it before "
+                ".key_by(...)."
+            )
         if not isinstance(cache, Ttl):
             raise mistake(f"cache= is how long an answer is kept, Ttl(seconds), not {cache!r}.")
         key_by = self._draft._key_by(self._node)
@@ -703,6 +719,7 @@ class KeyedStream(Upstream, Generic[K, T]):
                 "pipeline.table(...).with_timestamps(watermarks=...)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
+        self._expect_tags(late=late)
         given, derived = self._draft._name(name, plan.AsOfJoin.kind)
         both = self._grow(plan.Connect, f"{given}-lookup", inputs=(self._node, table._node))
         self._expect_functions(verb, fn=fn)

@@ -41,7 +41,7 @@ class _Rows(Upstream, Generic[K, V]):
     @property
     def _keys(self) -> type[Any] | None:
         """The one class that all keys are of, where it is known."""
-        return _key_class(self._parts[0])
+        return key_class(self._parts[0])
 
     @property
     def _parts(self) -> tuple[Any, Any]:
@@ -57,7 +57,7 @@ class _Rows(Upstream, Generic[K, V]):
 
     def _check_keys(self, key_by: Callable[..., Any]) -> None:
         """PlanError with the user's line if what ``key_by`` says that it gives is in no row of the table."""
-        given = _key_class(returned(key_by))
+        given = key_class(returned(key_by))
         if self._keys is not None and given is not None and given is not self._keys:
             raise mistake(
                 f"the keys of table {self._name!r} are {self._keys.__name__}, and those of the stream "
@@ -65,7 +65,8 @@ class _Rows(Upstream, Generic[K, V]):
             )
 
 
-def _key_class(tp: Any) -> type[Any] | None:
+def key_class(tp: Any) -> type[Any] | None:
+    """The one class of keys that a type says; None where it does not say one."""
     found = get_origin(tp) or tp
     return found if found in _KEYS else None
 

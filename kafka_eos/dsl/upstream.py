@@ -15,8 +15,8 @@ from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.functions import expect_process_function
 from kafka_eos.dsl.lines import mistake, quoted, user_line
-from kafka_eos.interfaces import Codec, ListCodec, WatermarkStrategy
-from kafka_eos.operators.functions import TimedFunction
+from kafka_eos.interfaces import Codec, ListCodec, Ttl, WatermarkStrategy
+from kafka_eos.operators.functions import OutputTag, TimedFunction
 from kafka_eos.operators.process import defines
 from kafka_eos.plan import FlatMap, MapBatches, Node, Process
 from kafka_eos.plan.callables import expect_functions, expect_iterables, present
@@ -87,6 +87,17 @@ class Upstream:
         """PlanError with the user's line if one of them does not give one value when it is called."""
         quoted(lambda: expect_functions(verb, **functions))
 
+    def _expect_tags(self, **tags: object) -> None:
+        """PlanError with the user's line if a parameter for a side output is given something else."""
+        for parameter, tag in tags.items():
+            if not isinstance(tag, OutputTag | None):
+                raise mistake(f"{parameter}= is a side output, OutputTag(name, type), not {tag!r:.80}.")
+
+    def _expect_ttl(self, ttl: object) -> None:
+        """PlanError with the user's line if it is no time to live."""
+        if not isinstance(ttl, Ttl | None):
+            raise mistake(f"ttl= is a time to live, Ttl(seconds), not {ttl!r:.80}.")
+
     def _stored(self, tp: Any) -> Codec[Any]:
         """The codec of a state. PlanError with the user's line if its type cannot be stored."""
         return quoted(lambda: state_codec(tp))
@@ -109,9 +120,21 @@ class Upstream:
     ) -> tuple[Aggregation, Rows]:
         """Aggregates of a keyed stream, and rows of them: behind the key, and fields that hold whole numbers."""
 
+        _expect_field_names(key, *numbers)
+
         def made() -> tuple[Aggregation, Rows]:
             parts = Aggregation.of_all(aggregates, named, self._inner, [key, *numbers])
             of_key = returned(self._draft._key_by(self._node).fn)
             return parts, Rows(parts, {key: of_key, **dict.fromkeys(numbers, int)}, out)
 
         return quoted(made)
+
+
+def _expect_field_names(*fields: object) -> None:
+    """PlanError with the user's line if an aggregate was given under the name of an option: ``key=count()``."""
+    for field in fields:
+        if not isinstance(field, str):
+            options = ", ".join(f"{name}=" for name in ("key", "start", "end")[: len(fields)])
+            raise mistake(
+                f"{options} say how fields are called that rows have anyway; {field!r:.80} needs another name."
+            )

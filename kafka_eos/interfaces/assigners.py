@@ -303,7 +303,7 @@ def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:
         found = round(seconds * 1000)
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
             return found
-    more = "" if least is None else ", one at least"
+    more = {None: "", 0: ", 0 or more"}.get(least, ", one at least")
     raise PlanError(f"{what} is a number of seconds, in whole milliseconds{more}: not {seconds!r}")
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from kafka_eos.errors import PlanError
+
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -49,10 +51,10 @@ class WatermarkStrategy:
         """Do not wait for a split (a partition) that has brought nothing for so long.
 
         Event time goes on without it, and what it then brings may be late. Time in which nothing is read does not
-        count. ValueError if ``seconds`` is not more than zero.
+        count. PlanError if ``seconds`` is not more than zero.
         """
-        if not seconds > 0:
-            raise ValueError(f"a split is idle after more than 0 seconds, not {seconds}")
+        if not _is_number(seconds) or not seconds > 0:
+            raise PlanError(f"a split is idle after more than 0 seconds, not {seconds!r}")
         return replace(self, idle_after=seconds)
 
     def with_clock(self, *, after: float) -> WatermarkStrategy:
@@ -60,10 +62,10 @@ class WatermarkStrategy:
 
         So windows close, and timers fire, also when no rows come any more; rows that come later than that may be late.
         A split that has never brought a row is not waited for then. Time in which nothing is read does not count.
-        ValueError if ``after`` is not more than zero.
+        PlanError if ``after`` is not more than zero.
         """
-        if not after > 0:
-            raise ValueError(f"time goes on with the clock after more than 0 seconds, not {after}")
+        if not _is_number(after) or not after > 0:
+            raise PlanError(f"time goes on with the clock after more than 0 seconds, not {after!r}")
         return replace(self, clock_after=after)
 
     def with_alignment(self, *, max_drift: float, group: str = "default") -> WatermarkStrategy:
@@ -71,12 +73,12 @@ class WatermarkStrategy:
 
         Ahead of the slowest split of all sources of ``group``: so what waits in the state for the slow ones does not
         grow with the fast ones. Nobody waits for a split that is idle; without ``with_idleness``, for one of which all
-        that there is has been read. ValueError if ``max_drift`` is negative or no finite number, or ``group`` no name.
+        that there is has been read. PlanError if ``max_drift`` is negative or no finite number, or ``group`` no name.
         """
-        if type(max_drift) not in (int, float) or not 0 <= max_drift < math.inf:
-            raise ValueError(f"a split may be ahead by 0 seconds or more, not by {max_drift!r}")
+        if not _is_number(max_drift) or not 0 <= max_drift < math.inf:
+            raise PlanError(f"a split may be ahead by 0 seconds or more, not by {max_drift!r}")
         if type(group) is not str or not group:
-            raise ValueError(
+            raise PlanError(
                 f"a group of sources has a name, a text: with_alignment(max_drift=…, group=…), not {group!r}"
             )
         return replace(self, alignment=Alignment(group, round(max_drift * 1000)))
@@ -103,10 +105,10 @@ class WatermarkStrategy:
 def bounded(seconds: float) -> WatermarkStrategy:
     """Rows of a split may be up to ``seconds`` older than the newest one before them; what is older is late.
 
-    ValueError if ``seconds`` is negative or no finite number.
+    PlanError if ``seconds`` is negative or no finite number.
     """
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"rows are out of order by 0 seconds or more, not by {seconds}")
+    if not _is_number(seconds) or not 0 <= seconds < math.inf:
+        raise PlanError(f"rows are out of order by 0 seconds or more, not by {seconds!r}")
     return WatermarkStrategy(round(seconds * 1000))
 
 
@@ -125,3 +127,7 @@ def generated(
     be pure: ``on_event`` returns a new object and changes none. Event time never goes back, whatever they say.
     """
     return WatermarkStrategy(0, generator=Generator(state, on_event, watermark))
+
+
+def _is_number(found: object) -> bool:
+    return type(found) in (int, float)

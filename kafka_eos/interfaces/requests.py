@@ -107,7 +107,7 @@ def request_rules(
     if type(capacity) is not int or capacity < 1:
         raise PlanError(f"capacity= is how many requests are made at a time: 1 or more, not {capacity!r}")
     if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
-        raise PlanError(f"timeout= is how many seconds a request may take: some, not {timeout!r}")
+        raise PlanError(f"timeout= is how many seconds a request may take: more than 0, not {timeout!r}")
     if type(retry_on) is not tuple or not all(type(e) is type and issubclass(e, Exception) for e in retry_on):
         raise PlanError(f"retry_on= is a tuple of classes of exceptions, not {retry_on!r}")
     if not isinstance(retries, Retries | None):

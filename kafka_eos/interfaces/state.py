@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
+from kafka_eos.errors import PlanError
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces.codecs import Codec
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef
 from kafka_eos.interfaces.values import Json
 
 T = TypeVar("T")
+
+Clocks: TypeAlias = Literal["processing", "event"]
+Refresh: TypeAlias = Literal["write", "read-write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +27,20 @@ class Ttl:
 
     ``seconds`` after the last write it is gone; with ``refresh="read-write"`` reads count as well. The clock is the
     machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``);
-    neither follows a leap (docs/state.md, "clocks that are wrong"). ValueError if ``seconds`` is not more than zero.
+    neither follows a leap (docs/state.md, "clocks that are wrong"). PlanError if one of the three cannot be.
     """
 
     seconds: float
-    clock: Literal["processing", "event"] = "processing"
-    refresh: Literal["write", "read-write"] = "write"
+    clock: Clocks = "processing"
+    refresh: Refresh = "write"
 
     def __post_init__(self) -> None:
-        if not self.seconds > 0:
-            raise ValueError(f"a time to live is more than 0 seconds, not {self.seconds}")
+        if type(self.seconds) not in (int, float) or not self.seconds > 0:
+            raise PlanError(f"a time to live is more than 0 seconds, not {self.seconds!r}")
+        for parameter, tp in (("clock", Clocks), ("refresh", Refresh)):
+            if (given := getattr(self, parameter)) not in get_args(tp):
+                known = " or ".join(map(repr, get_args(tp)))
+                raise PlanError(f"{parameter}= of a time to live is {known}, not {given!r}")
 
 
 StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating", "timer", "pane", "broadcast"]

@@ -25,8 +25,10 @@ from kafka_eos.plan.nodes import (
     MapBatches,
     Node,
     PartialFold,
+    SideOutput,
     Sink,
     Source,
+    Table,
     Timestamps,
     for_dead_letters,
 )
@@ -90,11 +92,28 @@ def _check_use(plan: Graph) -> None:
     for node in plan.nodes:
         readers = [reader for reader, _ in plan.downstream(node.name) if not for_dead_letters(reader)]
         if not isinstance(node, Sink) and not readers:
-            raise PlanError(
-                f"nothing reads the stream that {node.kind} {node.name!r} makes; "
-                "end it with .sink(connector, name=...) or remove it; what a tag names is read with "
-                f".side_output(tag).\n  {node.where}"
-            )
+            raise PlanError(f"{_unread(plan, node)}\n  {node.where}")
+
+
+def _unread(plan: Graph, node: Node) -> str:
+    """What nobody reads, and what to do about it."""
+    if isinstance(node, SideOutput):
+        function = node.inputs[0]
+        if node.tag is None:
+            return f"nothing reads what {function!r} makes; end it with .sink(connector, name=...)."
+        return (
+            f"nothing reads the side output {node.tag!r} of {function!r}: .side_output(tag) of the stream that "
+            f"{function!r} makes is a stream, which ends with .sink(connector, name=...)."
+        )
+    if isinstance(node, KeyBy) and isinstance(plan.node(node.inputs[0]), Table):
+        return (
+            f"nothing looks anything up in table {node.inputs[0]!r}: join a stream with it, keyed.join(table, fn), "
+            "give it to all workers, table.broadcast(), or remove it."
+        )
+    return (
+        f"nothing reads the stream that {node.kind} {node.name!r} makes; end it with .sink(connector, name=...) or "
+        "remove it."
+    )
 
 
 def _check_loops(plan: Graph) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_eos import Pipeline, WatermarkStrategy, monotonic
+from kafka_eos import Pipeline, PlanError, WatermarkStrategy, monotonic
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.embedded.drift import Drift
 from kafka_eos.ids import SplitId, Term
@@ -268,11 +268,11 @@ def _slow(worker: Worker) -> int:
 
 @pytest.mark.parametrize("wrong", [-1, float("inf"), float("nan"), "5", None])
 def test_a_bound_is_a_number_of_seconds(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="ahead by 0 seconds or more"):
+    with pytest.raises(PlanError, match="ahead by 0 seconds or more"):
         monotonic().with_alignment(max_drift=wrong)
 
 
 @pytest.mark.parametrize("wrong", ["", 1, None])
 def test_a_group_has_a_name(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="has a name"):
+    with pytest.raises(PlanError, match="has a name"):
         monotonic().with_alignment(max_drift=1, group=wrong)

@@ -625,15 +625,15 @@ def test_a_time_where_there_is_none_is_an_error_that_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan")])
 def test_a_bound_is_a_time(seconds: float) -> None:
-    with pytest.raises(ValueError, match="0 seconds or more"):
+    with pytest.raises(PlanError, match="0 seconds or more"):
         bounded(seconds)
 
 
 def test_an_idle_time_is_more_than_nothing() -> None:
-    with pytest.raises(ValueError, match="more than 0"):
+    with pytest.raises(PlanError, match="more than 0"):
         monotonic().with_idleness(0)
 
 
 def test_a_silence_is_more_than_nothing() -> None:
-    with pytest.raises(ValueError, match="after more than 0 seconds"):
+    with pytest.raises(PlanError, match="after more than 0 seconds"):
         monotonic().with_clock(after=0)

@@ -172,7 +172,7 @@ def test_a_tag_that_nobody_reads_is_refused() -> None:
     parts.sink(MemorySink(), name="main")
     parts.side_output(ODD).sink(MemorySink(), name="odd")
 
-    with pytest.raises(PlanError, match=r"nothing reads the stream that output 'parts-text' makes(?s:.)*\.process\("):
+    with pytest.raises(PlanError, match=r"nothing reads the side output 'text' of 'parts'(?s:.)*\.process\("):
         pipeline.plan()
 
 

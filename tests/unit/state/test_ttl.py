@@ -8,6 +8,7 @@ import pytest
 from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
+from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, Ttl
 from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
@@ -537,5 +538,5 @@ def test_other_seconds_count_for_what_is_stored(world: World, clock: Clock) -> N
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_a_time_to_live_is_more_than_nothing(seconds: float) -> None:
-    with pytest.raises(ValueError, match="more than 0"):
+    with pytest.raises(PlanError, match="more than 0"):
         Ttl(seconds)
