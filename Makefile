@@ -100,8 +100,9 @@ simulation: env ## The protocol under SEEDS (10000) random schedules with crashe
 bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run
 
-docs: env ## Redraw the tables that the code makes, then compare the documents with it
+docs: env ## Redraw the tables and the reference that the code makes, then compare the documents with it
 	@$(BIN)/python docs/draw.py
+	@$(BIN)/python docs/reference.py
 	@$(BIN)/pytest tests/test_docs.py
 
 PIN := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -40,6 +40,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+import kafka_eos
 from docs.examples import state_machine
 from kafka_eos import errors
 from kafka_eos.app import load
@@ -171,6 +172,34 @@ def test_the_drawings_show_what_the_code_does() -> None:
     draw = _load(ROOT / "docs/draw.py")
 
     assert [drawing.page for drawing in draw.stale()] == [], "run: make docs"
+
+
+def test_the_reference_says_what_the_code_does() -> None:
+    reference = _load(ROOT / "docs/reference.py")
+
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: make docs"
+
+
+def test_every_public_name_has_an_entry_in_the_reference() -> None:
+    reference = _load(ROOT / "docs/reference.py")
+    listed = {name for section in reference.SECTIONS if section.module is kafka_eos for name in section.names}
+    told_elsewhere = {name for name in kafka_eos.__all__ if getattr(errors, name, None) or name.startswith("__")}
+
+    assert listed == set(kafka_eos.__all__) - told_elsewhere - {"DerivedNameWarning"}
+
+
+def test_every_verb_that_keeps_state_is_on_a_page_with_an_example() -> None:
+    reference = _load(ROOT / "docs/reference.py")
+    kinds = (
+        kafka_eos.KeyedStream,
+        kafka_eos.WindowedStream,
+        kafka_eos.ConnectedStreams,
+        kafka_eos.BroadcastConnected,
+        kafka_eos.KeyedBroadcastConnected,
+    )
+    verbs = {f"{kind.__name__}.{verb}" for kind in kinds for verb, _ in reference.methods(kind)}
+
+    assert sorted(verbs - reference.PAGES.keys()) == []
 
 
 def test_the_settings_table_has_every_setting_with_its_default() -> None:
@@ -705,6 +734,19 @@ def test_the_process_function_shown_runs(tmp_path: Path) -> None:
     out = run_local(pipeline, {"clicks": [click(user=user, page="/a") for user in ("ann", "bob", "ann")]})
 
     assert out["stays"] == ["ann stays at /a: ['/a', '/a'], {'/a': 2}, 2.0"]
+
+
+def test_the_reduce_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    page = ROOT / "docs/state.md"
+    process, reduce = blocks(page, "python")[:2]
+    pipeline = _shown(tmp_path, process.partition("pipeline = ")[0] + reduce)
+    click = pipeline.plan().sources[0].source.value_type
+    lines = re.findall(r"^\| (\w+), (/\w+) \| (\w+, /\w+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+    out = run_local(pipeline, {"clicks": [click(user=user, page=shown) for user, shown, _ in lines]})
+
+    assert len(lines) == 4
+    assert [f"{row.user}, {row.page}" for row in out["to-longest"]] == [after for *_, after in lines]
 
 
 NOON = 1_699_963_200_000

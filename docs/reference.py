@@ -1,0 +1,348 @@
+"""Write the API reference from the code: every public name with its signature, and what its docstring says.
+
+    python docs/reference.py           rewrite docs/api.md
+    python docs/reference.py --check   exit 1 if it is not what the code says
+
+Rule: what a reader learns here is written in a docstring; this script adds headings, and links to the pages with
+examples. ``tests/test_docs.py`` checks that no public name and no verb is missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import kafka_eos
+from kafka_eos import aggregates, testing
+from kafka_eos.connectors import kafka
+
+PAGE: Final = Path(__file__).with_name("api.md")
+_WIDTH: Final = 110
+_CONNECTORS: Final = ("kafka_eos.connectors", "kafka_eos.testing")
+"""Modules of classes whose methods are called by the engine, but for those that make one."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Names of one module that a reader looks for together."""
+
+    title: str
+    module: ModuleType
+    names: tuple[str, ...]
+
+    @property
+    def imported(self) -> str:
+        return f"from {self.module.__name__} import …"
+
+
+SECTIONS: Final = (
+    Section("Pipeline and streams", kafka_eos, ("Pipeline", "Stream", "KeyedStream", "WindowedStream")),
+    Section("Two streams", kafka_eos, ("connect", "ConnectedStreams")),
+    Section("Tables", kafka_eos, ("Table", "VersionedTable")),
+    Section(
+        "Broadcast state",
+        kafka_eos,
+        (
+            "Broadcast",
+            "BroadcastStream",
+            "BroadcastConnected",
+            "KeyedBroadcastConnected",
+            "BroadcastProcessFunction",
+            "KeyedBroadcastProcessFunction",
+            "BroadcastContext",
+            "KeyedBroadcastContext",
+            "BroadcastState",
+        ),
+    ),
+    Section(
+        "Process functions and state",
+        kafka_eos,
+        (
+            "ProcessFunction",
+            "CoProcessFunction",
+            "ProcessContext",
+            "Timers",
+            "OutputTag",
+            "KeyState",
+            "ListState",
+            "MapState",
+            "ReducingState",
+            "AggregatingState",
+            "Ttl",
+        ),
+    ),
+    Section("Event time", kafka_eos, ("bounded", "monotonic", "generated", "WatermarkStrategy")),
+    Section(
+        "Windows",
+        kafka_eos,
+        (
+            "tumbling",
+            "sliding",
+            "session",
+            "days",
+            "rows",
+            "global_",
+            "on_count",
+            "on_clock",
+            "Window",
+            "Windowed",
+        ),
+    ),
+    Section("Aggregates", aggregates, tuple(aggregates.__all__)),
+    Section("Patterns", kafka_eos, ("Pattern",)),
+    Section("Requests", kafka_eos, ("retries", "breaker")),
+    Section("Kafka", kafka, tuple(kafka.__all__)),
+    Section("Tests without a broker", testing, ("run_local", "Timed", "Wait", "LocalRun", "ListSource", "MemorySink")),
+)
+"""Errors are in operations.md#errors, contracts of connectors on the pages about writing one."""
+
+PAGES: Final = {
+    "Stream.map": "getting-started.md#the-pipeline",
+    "Stream.filter": "getting-started.md#the-pipeline",
+    "Stream.with_timestamps": "event-time.md#timestamps",
+    "Stream.async_map": "async.md",
+    "Stream.broadcast": "broadcast.md",
+    "Stream.side_output": "event-time.md#side-outputs",
+    "KeyedStream.aggregate": "aggregates.md",
+    "KeyedStream.async_map": "async.md#answers-that-are-kept",
+    "KeyedStream.deduplicate": "first-programs.md#deduplicate-by-id-over-an-hour",
+    "KeyedStream.distinct": "first-programs.md#deduplicate-by-id-over-an-hour",
+    "KeyedStream.fold": "getting-started.md#the-pipeline",
+    "KeyedStream.join": "tables.md#join-and-left-join",
+    "KeyedStream.join_as_of": "tables.md#as-of-a-time",
+    "KeyedStream.left_join": "tables.md#join-and-left-join",
+    "KeyedStream.left_join_as_of": "tables.md#as-of-a-time",
+    "KeyedStream.match": "patterns.md",
+    "KeyedStream.process": "state.md",
+    "KeyedStream.reduce": "state.md",
+    "KeyedStream.sessionize": "first-programs.md#sessionize-clicks",
+    "KeyedStream.window": "windows.md",
+    "WindowedStream.aggregate": "windows.md#rows-one-value-or-all-of-them",
+    "WindowedStream.fold": "windows.md#tumbling",
+    "WindowedStream.process": "windows.md#rows-one-value-or-all-of-them",
+    "WindowedStream.rate": "windows.md#rows-one-value-or-all-of-them",
+    "WindowedStream.reduce": "windows.md#rows-one-value-or-all-of-them",
+    "WindowedStream.top_n": "first-programs.md#the-top-ten-of-each-hour",
+    "ConnectedStreams.interval_join": "joins.md#interval-join",
+    "ConnectedStreams.process": "joins.md#a-function-of-both-streams",
+    "ConnectedStreams.window_join": "joins.md#window-join",
+    "BroadcastConnected.process": "broadcast.md",
+    "KeyedBroadcastConnected.process": "broadcast.md#with-state-of-keys",
+    "Pipeline.source": "getting-started.md#the-pipeline",
+    "Pipeline.table": "tables.md",
+    "Table.broadcast": "broadcast.md",
+    "Table.with_timestamps": "tables.md#as-of-a-time",
+    "connect": "joins.md",
+    "Pattern": "patterns.md#what-a-pattern-says",
+    "ProcessFunction": "event-time.md#timers",
+    "CoProcessFunction": "joins.md#a-function-of-both-streams",
+    "BroadcastProcessFunction": "broadcast.md",
+    "KeyedBroadcastProcessFunction": "broadcast.md#with-state-of-keys",
+    "Timers": "event-time.md#timers",
+    "OutputTag": "event-time.md#side-outputs",
+    "KeyState": "state.md#types",
+    "ListState": "state.md#types",
+    "MapState": "state.md#types",
+    "ReducingState": "state.md#types",
+    "AggregatingState": "state.md#types",
+    "Ttl": "state.md#time-to-live",
+    "bounded": "event-time.md#watermarks",
+    "monotonic": "event-time.md#watermarks",
+    "generated": "event-time.md#watermarks",
+    "WatermarkStrategy": "event-time.md#watermarks",
+    "tumbling": "windows.md#tumbling",
+    "sliding": "windows.md#sliding",
+    "session": "windows.md#sessions",
+    "days": "windows.md#calendar-days",
+    "rows": "windows.md#so-many-rows",
+    "global_": "windows.md#so-many-rows",
+    "on_count": "windows.md#results-before-the-end",
+    "on_clock": "windows.md#results-before-the-end",
+    "Aggregate": "aggregates.md#your-own",
+    "retries": "async.md#what-fails",
+    "breaker": "async.md#what-fails",
+    "KafkaSource": "kafka-sources.md",
+    "KafkaSink": "getting-started.md#the-pipeline",
+    "dead_letter": "dead-letters.md",
+    "run_local": "getting-started.md#a-test-without-a-broker",
+}
+"""Where a reader finds an example that is run as a test."""
+
+
+def page() -> str:
+    """The whole reference."""
+    contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in SECTIONS)
+    parts = [
+        "# API reference",
+        "Every public name of pipelines, with its signature and what it does. This page is written from the code by "
+        "`docs/reference.py`; the pages that it links have examples, which are run as tests. Not here: "
+        "[errors](operations.md#errors), [settings](operations.md#settings), other connectors, and the contracts for "
+        "[sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own.",
+        contents,
+    ]
+    for section in SECTIONS:
+        parts += [f"## {section.title}", f"`{section.imported}`"]
+        for name in section.names:
+            parts += entries(name, getattr(section.module, name))
+    return "\n\n".join(parts) + "\n"
+
+
+def entries(name: str, found: Any) -> Iterator[str]:
+    """A public name, and its methods if it is a class."""
+    yield f"### {name}"
+    if isinstance(found, type):
+        yield from _entry(name, found, constructor(found))
+        for method, member in methods(found):
+            yield f"#### {name}.{method}"
+            yield from _entry(f"{name}.{method}", member, signatures(method, member))
+    else:
+        yield from _entry(name, found, signatures(name, found) if callable(found) else [])
+
+
+def methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """Those that users call or define, in the order of the code; what a class of this package has from another of it
+    is there, too, unless that one has an entry of its own. Of a connector those that the engine calls are left out.
+    """
+    seen: set[str] = set()
+    for base in [cls, *(base for base in cls.__mro__[1:] if base.__module__.startswith("kafka_eos"))]:
+        if base is not cls and base.__name__ in _documented():
+            seen.update(vars(base))
+            continue
+        for name, member in vars(base).items():
+            if not name.startswith("_") and name not in seen and _is_method(cls, member):
+                seen.add(name)
+                yield name, member
+
+
+def _is_method(cls: type, member: Any) -> bool:
+    if cls.__module__.startswith(_CONNECTORS):
+        return isinstance(member, classmethod)
+    return inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
+
+
+def _documented() -> set[str]:
+    return {name for section in SECTIONS for name in section.names}
+
+
+def constructor(cls: type) -> list[str]:
+    """How users make one; nothing where they do not."""
+    if "__init__" not in {name for base in cls.__mro__[:-1] for name in vars(base)} or _made_by_verbs(cls):
+        return []
+    return [_shown(cls.__name__, inspect.signature(cls))]
+
+
+def _made_by_verbs(cls: type) -> bool:
+    """Streams come from verbs, contexts and states from ``open``."""
+    made = getattr(cls, "_is_protocol", False) or hasattr(cls, "_grow")
+    return bool(made) or cls.__name__ in ("Pattern", "WatermarkStrategy", "LocalRun", "Broadcast")
+
+
+def signatures(name: str, member: Any) -> list[str]:
+    """Each overload of its own; the function itself if it has none."""
+    if isinstance(member, property):
+        return [_shown(name, inspect.signature(member.fget), "property")] if member.fget else []
+    function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+    if isinstance(function, type):
+        return constructor(function)
+    overloads = [getattr(each, "__func__", each) for each in typing.get_overloads(function)]
+    return [_shown(name, inspect.signature(each)) for each in overloads or [function]]
+
+
+def _shown(name: str, signature: inspect.Signature, decorator: str = "") -> str:
+    kept = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    signature = signature.replace(parameters=kept)
+    returns = (
+        "" if signature.return_annotation is inspect.Signature.empty else f" -> {_text(signature.return_annotation)}"
+    )
+    if decorator:
+        return f"{name}{returns.replace(' -> ', ': ')}"
+    parts = [_parameter(each) for each in _with_marks(kept)]
+    line = f"{name}({', '.join(parts)}){returns}"
+    if len(line) <= _WIDTH:
+        return line
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
+
+
+def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]:
+    """With the star before parameters that are keywords only."""
+    star = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not star:
+            star = True
+            yield "*"
+        yield each
+
+
+def _parameter(each: inspect.Parameter | str) -> str:
+    if isinstance(each, str):
+        return each
+    mark = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
+    tp = "" if each.annotation is each.empty else f": {_text(each.annotation)}"
+    if each.default is each.empty:
+        return f"{mark}{each.name}{tp}"
+    default = f"<{type(each.default).__name__}>" if " at 0x" in repr(each.default) else _text(each.default, quoted=True)
+    return f"{each.name}{tp} = {default}" if tp else f"{each.name}={default}"
+
+
+def _text(found: Any, *, quoted: bool = False) -> str:
+    """A type or a default, as it stands in the code."""
+    if isinstance(found, str) and not quoted:
+        return found.replace("_Assigner", "Assigner").replace("interfaces.", "")
+    text = found.__name__ if isinstance(found, type) else repr(found)
+    return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", text)
+
+
+def _entry(name: str, found: Any, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield "```text\n" + "\n".join(lines) + "\n```"
+    if text := _prose(found):
+        yield text
+    if name in PAGES:
+        yield f"Example: [{PAGES[name].partition('#')[0]}]({PAGES[name]})"
+
+
+def _prose(found: Any) -> str:
+    """A docstring as Markdown."""
+    text = inspect.cleandoc(found.__doc__ or "") if getattr(found, "__doc__", None) else ""
+    if re.match(r"\w+\(.*\)$", text) or text.startswith("Any("):  # what dataclasses write
+        return ""
+    blocks = [_block(block) for block in text.split("\n\n")]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _block(block: str) -> str:
+    """One paragraph; lines that are indented are kept as they are."""
+    parts = []
+    for indented, lines in groupby(block.splitlines(), key=lambda line: line.startswith(" ")):
+        if indented:
+            parts.append(f"```text\n{textwrap.dedent(chr(10).join(lines)).replace('``', '')}\n```")
+        else:
+            parts.append(re.sub(r"``(.+?)``", r"`\1`", " ".join(lines)))
+    return "\n\n".join(parts)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def main() -> int:
+    """Returns the exit code."""
+    fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
+    if "--check" in sys.argv[1:]:
+        print("" if fresh else "api.md does not say what the code does: make docs", end="")
+        return 0 if fresh else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
