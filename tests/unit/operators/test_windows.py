@@ -563,7 +563,7 @@ def test_windows_that_make_no_sense_are_refused(make: Callable[[], Any], why: st
 
 @pytest.mark.parametrize("lateness", [-1, float("inf"), float("nan")])
 def test_a_lateness_that_is_none_is_refused(lateness: float) -> None:
-    with pytest.raises(PlanError, match=r"0 seconds or more(.|\n)*test_windows.py"):
+    with pytest.raises(PlanError, match="lateness= is a number of seconds"):
         flow(lambda s: summed(s.window(KINDS["tumbling"], lateness=lateness)))
 
 
