@@ -22,6 +22,8 @@ from kafka_eos.coordinator.lock import end_holder, holder, is_held, job_lock
 from kafka_eos.errors import JobLocked
 from kafka_eos.protocol.standby import Leader, Move, Seen, decide
 
+_LATE: Final = 0.5
+"""The part of a lease after which an answer of the store is too old to tell that a leader is silent."""
 _NAP: Final = 0.1
 """Seconds between two looks at the lock, which cost nothing."""
 
@@ -103,11 +105,20 @@ class Standby:
         return False
 
     def _look(self, locked: bool) -> Move:
+        began = self._clock()
         try:
             beats, quiet = heartbeats.read(self._storage), self._quiet()
         except OSError as error:
             self._since.forget()
             self._say(f"the checkpoint store cannot be read: {error}. This standby waits until it can be")
+            return Move.WAIT
+        if self._clock() - began > self._lease * _LATE:
+            # Meanwhile the leader may have shown itself; or it was this process that stood still.
+            self._since.forget()
+            self._say(
+                f"the checkpoint store took longer than {self._lease * _LATE:g} s to answer, half of standby_lease: "
+                "that tells nothing of the leader"
+            )
             return Move.WAIT
         if self._ended_before is None:
             self._ended_before = frozenset(writer for writer, (_, beat) in beats.items() if beat.ended)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,8 @@ from tests.marks import campaign
 from tests.waiting import PATIENCE, eventually
 
 NewJob = Callable[..., Job]
-LEASE = {"KAFKA_EOS_STANDBY_LEASE": "1500ms"}
+LEASE_SECONDS = 1.5
+LEASE = {"KAFKA_EOS_STANDBY_LEASE": f"{LEASE_SECONDS}s"}
 
 
 @contextmanager
@@ -199,6 +201,54 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
             assert shown is not None and shown.diary is not None
             assert {"started", "running", "committed"} <= {event["event"] for event in shown.diary}
         check(job)
+
+
+@pytest.mark.campaign
+def test_of_two_machines_that_stand_by_one_takes_over_and_none_while_the_store_answers_late(
+    new_job: NewJob, tmp_path: Path
+) -> None:
+    """Three machines. First the store stands still for longer than a lease: who leads is well, and goes on."""
+    if s3_server.binary() is None:
+        pytest.skip(s3_server.MISSING)
+    job = new_job(600, **LEASE)
+    store = s3_server.Server(tmp_path / "s3")
+    job.environment |= {**s3_server.CREDENTIALS, "TEST_CHECKPOINTS": s3_server.address(store.port, "jobs")}
+    names = ("one", "two", "three")
+    try:
+        with (
+            feeding(job),
+            machine(job, tmp_path / names[0]) as (leader, _),
+            machine(job, tmp_path / names[1]) as (second, said),
+            machine(job, tmp_path / names[2]) as (third, also_said),
+        ):
+            others = {second: said, third: also_said}
+            waits = f"stands by for process {leader.pid} on "
+            eventually(lambda: all(waits in log.read_text() for log in others.values()), "both stand by")
+            eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
+            store.pause()
+            time.sleep(2 * LEASE_SECONDS)  # the fault itself
+            store.resume()
+            eventually(
+                lambda: all("took longer than" in log.read_text() for log in others.values()), "both have noticed"
+            )
+            written = len(read(job.bootstrap, job.output))
+            eventually(lambda: len(read(job.bootstrap, job.output)) > written, "the first one goes on")
+            assert leader.poll() is None
+            assert not any("takes over" in log.read_text() for log in others.values())
+
+            leader.kill()
+            written = len(read(job.bootstrap, job.output))
+            eventually(lambda: len(read(job.bootstrap, job.output)) > written, "one of them leads")
+            alive = [process for process in others if process.poll() is None]
+            assert alive, "both took over and one was fenced at most"
+            for process in alive:
+                process.send_signal(signal.SIGTERM)
+            assert [process.wait(PATIENCE) for process in alive] == [0] * len(alive)
+        with machine(job, tmp_path / "four", "--until-caught-up") as (last, log):
+            assert last.wait(PATIENCE) == 0, log.read_text()
+        check(job)
+    finally:
+        store.kill()
 
 
 def told_at(job: Job, home: Path) -> dict[str, Any]:

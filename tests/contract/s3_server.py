@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -53,6 +54,13 @@ class Server:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         _wait_for(self.port, self._process)
+
+    def pause(self) -> None:
+        """It takes connections and requests, and answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """What it has stored stays."""

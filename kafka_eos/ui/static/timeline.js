@@ -9,7 +9,7 @@ export const PHASES = [
   ["store", "stored beside the work"],
   ["commit", "committed"],
 ];
-const TALL = 132, HEAD = 16, FOOT = 18;
+const TALL = 132, HEAD = 16, FOOT = 18, WORD = 44;
 const total = (epoch) => PHASES.reduce((sum, [name]) => sum + (epoch[name] ?? 0), 0);
 
 // What the axis goes up to: a few epochs that took many times as long as the others do not make those a line.
@@ -24,11 +24,19 @@ function ceiling(longest) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= longest);
 }
 
-function Bar({ epoch, x, width, scale }) {
+// Which bars that go beyond the axis say how long they are: the longest first, as far as the words have room.
+function told(totals, limit, apart) {
+  const found = [];
+  const beyond = totals.map((ms, i) => [ms, i]).filter(([ms]) => ms > limit).sort(([a], [b]) => b - a);
+  for (const [, i] of beyond) if (found.every((other) => Math.abs(other - i) >= apart)) found.push(i);
+  return new Set(found);
+}
+
+function Bar({ epoch, x, width, scale, says }) {
   let top = TALL;
-  const told = epoch.given_up ? "given up" : `${span(total(epoch))}, ${count(epoch.records)} records`;
+  const text = epoch.given_up ? "given up" : `${span(total(epoch))}, ${count(epoch.records)} records`;
   return html`<g>
-    <title>epoch ${epoch.epoch} at ${clock(epoch.decided_at)}: ${told}${epoch.given_up || epoch.committed_at ? "" : ", not committed"}</title>
+    <title>epoch ${epoch.epoch} at ${clock(epoch.decided_at)}: ${text}${epoch.given_up || epoch.committed_at ? "" : ", not committed"}</title>
     <rect x=${x} y="0" width=${width} height=${TALL} class="hit" />
     ${epoch.given_up
       ? html`<rect x=${x} y=${TALL - 8} width=${width} height="8" class="given-up" />`
@@ -37,7 +45,7 @@ function Bar({ epoch, x, width, scale }) {
           top -= height;
           return html`<rect x=${x} y=${top} width=${width} height=${height} class=${`phase-${name}`} />`;
         })}
-    ${total(epoch) * scale > TALL && html`<text x=${x + width / 2} y="-4" class="beyond">${span(total(epoch))}</text>`}
+    ${says && html`<text x=${x + width / 2} y="-4" class="beyond">${span(total(epoch))}</text>`}
   </g>`;
 }
 
@@ -49,15 +57,16 @@ const place = (epochs, at) => {
 
 export function Timeline({ epochs, faults, room }) {
   const shown = epochs.slice(-Math.max(8, Math.floor((room - 56) / 12)));
-  const most = reach(shown.map(total));
+  const totals = shown.map(total), most = reach(totals), scale = (TALL - 2) / most;
   const step = Math.min(22, (room - 56) / shown.length), width = Math.max(2, step - 3);
+  const says = told(totals, TALL / scale, Math.ceil(WORD / step));
   const since = shown[0]?.decided_at ?? 0;
   const cuts = faults.filter((each) => each.at !== null && each.at >= since);
   const end = 52 + shown.length * step;
   return html`<svg class="timeline" width=${room} height=${HEAD + TALL + FOOT} viewBox=${`0 ${-HEAD} ${room} ${HEAD + TALL + FOOT}`} aria-hidden="true">
     ${[0, 0.5, 1].map((part) => html`<line x1="48" x2=${room} y1=${TALL * (1 - part) + 0.5} y2=${TALL * (1 - part) + 0.5} class="rule" />
       <text x="44" y=${Math.max(10, TALL * (1 - part))} class="tick">${span(most * part).replace("0.0 ms", "0")}</text>`)}
-    ${shown.map((epoch, i) => html`<${Bar} epoch=${epoch} x=${52 + i * step} width=${width} scale=${(TALL - 2) / most} />`)}
+    ${shown.map((epoch, i) => html`<${Bar} epoch=${epoch} x=${52 + i * step} width=${width} scale=${scale} says=${says.has(i)} />`)}
     ${cuts.map((each) => {
       const x = 52 + place(shown, each.at) * step - 2;
       return html`<g class="cut"><title>${clock(each.at)}: ${each.title}. ${each.text}</title><line x1=${x} x2=${x} y1="0" y2=${TALL} /><path d=${`M${x - 5} 0h10l-5 8z`} /></g>`;

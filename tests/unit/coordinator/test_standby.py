@@ -61,5 +61,41 @@ def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None
     assert not is_held(lock)
 
 
+class Slow(MemoryStorage):
+    """Each list of names takes so many seconds of a clock that stands still otherwise."""
+
+    def __init__(self, takes: float, lists: int) -> None:
+        super().__init__()
+        self.now, self._takes, self._lists = 0.0, takes, lists
+        self.over = threading.Event()
+
+    def list(self, prefix: str) -> list[str]:
+        self.now, self._lists = self.now + self._takes, self._lists - 1
+        if not self._lists:
+            self.over.set()
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize(("takes", "leads"), [(1.0, True), (3.0, False)])
+def test_a_store_that_answers_late_does_not_tell_that_a_leader_is_silent(
+    tmp_path: Path, takes: float, leads: bool
+) -> None:
+    """A look takes three lists; a leader that has given no other heartbeat in ten seconds is gone."""
+    storage, said = Slow(takes, lists=60), list[str]()
+    put(storage, ONE, 1, b'{"host":"a","pid":1,"lock":"elsewhere"}')
+    (tmp_path / "job").mkdir()
+
+    def observe(event: str, **facts: object) -> None:
+        said.append(str(facts["text"]))
+
+    standby = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
+    with standby.leading(storage.over) as pulse:
+        if pulse is not None:
+            pulse.end("left")
+
+    assert (pulse is not None) == leads
+    assert any("took longer than 5 s to answer" in text for text in said) != leads
+
+
 def test_a_store_without_heartbeats_has_none() -> None:
     assert heartbeats.read(MemoryStorage()) == {}
