@@ -7,7 +7,7 @@ cannot hide in the other's. Rule: it only reads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kafka_eos.audit.java_client import secrets_of
 from kafka_eos.errors import ConfigError
+from kafka_eos.secrets import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +61,9 @@ class ClusterAdmin:
         times = {"request.timeout.ms": "10000", "default.api.timeout.ms": str(PATIENCE_MS)}
         for name, value in {**config, **times}.items():
             properties.setProperty(name, value)
-        with _errors(f"connect to {config['bootstrap.servers']}"):
+        tokens = config.get("sasl.oauthbearer.token.endpoint.url")
+        told = f", with a token from {tokens}" if tokens else ""
+        with _errors(f"connect to {config['bootstrap.servers']}{told}", secrets_of(config)):
             self._admin = self._kafka.clients.admin.AdminClient.create(properties)
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
@@ -165,15 +169,23 @@ def _uuid(found: Any) -> str:
 
 
 @contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """The Java client's errors as one that says what the audit wanted."""
+def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
+    """The Java client's errors as one that says what the audit wanted, and why that failed at last.
+
+    ``hidden`` is not shown: a server may repeat in its answer what it was asked with.
+    """
     from py4j.protocol import Py4JJavaError
 
     try:
         yield
     except Py4JJavaError as error:
-        cause = error.java_exception.getCause() or error.java_exception
-        raise ConfigError(f"the audit could not {what}: {cause.toString()}") from error
+        first = last = error.java_exception.getCause() or error.java_exception
+        while last.getCause() is not None:
+            last = last.getCause()
+        said = str(first.toString()) + (f", because of {last.toString()}" if last != first else "")
+        for each in hidden:
+            said = said.replace(each, MASK)
+        raise ConfigError(f"the audit could not {what}: {said}") from (None if hidden else error)
 
 
 def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[str]:

@@ -6,6 +6,7 @@ its file itself, for each client anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ _FOLLOWED: Final = frozenset(
         *_OF_PROVIDER,
     }
 )
+_SECRETS: Final = re.compile(r' (?:password|clientSecret)="((?:[^"\\]|\\.)*)"')
 _LOGIN_MODULES: Final = "org.apache.kafka.common.security"
 
 
@@ -126,6 +128,12 @@ def _provider(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 def _jaas(module: str, options: Mapping[str, Any]) -> str:
     told = "".join(f" {name}={_quoted(str(value))}" for name, value in options.items())
     return f"{_LOGIN_MODULES}.{module} required{told};"
+
+
+def secrets_of(java: Mapping[str, str]) -> list[str]:
+    """What a client with these settings logs in with, and what nobody may see."""
+    found = _SECRETS.findall(java.get("sasl.jaas.config", ""))
+    return [re.sub(r"\\(.)", r"\1", each) for each in found if each]
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit.java_client import java_config
+from kafka_eos.audit.java_client import java_config, secrets_of
 from kafka_eos.errors import ConfigError
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
@@ -40,6 +40,18 @@ def test_tokens_of_a_provider_are_asked_for_by_java_itself() -> None:
         'scope="kafka" ssl.truststore.type="PEM" ssl.truststore.location="/etc/ca.pem" '
         'extension_logicalCluster="lkc-1" extension_pool="p";',
     }
+
+
+@pytest.mark.parametrize(
+    ("config", "secret"),
+    [
+        (PROVIDER, [PROVIDER["sasl.oauthbearer.client.secret"]]),
+        ({"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": 'x"\\y'}, ['x"\\y']),
+        ({"security.protocol": "ssl"}, []),
+    ],
+)
+def test_what_nobody_may_see_is_known(config: dict[str, Any], secret: list[str]) -> None:
+    assert secrets_of(java_config("b", config)) == secret
 
 
 def test_a_token_of_a_file_stays_there(tmp_path: Path) -> None:
