@@ -6,17 +6,19 @@ still is what it was.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from kafka_eos.calls import each
 from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.progress import Progress, name_of
+from kafka_eos.connectors.files.inputs import Place
+from kafka_eos.connectors.files.partitions import Levels
+from kafka_eos.connectors.files.progress import Progress
 from kafka_eos.connectors.files.row_formats import Reading
 from kafka_eos.errors import Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
@@ -24,19 +26,41 @@ from kafka_eos.interfaces import Positions, TaskContext
 from kafka_eos.records import Batch, RawRecord
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """``held``: what must be let go of after it."""
+
+    split: SplitId
+    rows: Iterator[Any]
+    decode: Callable[[Any], Any]
+    held: ExitStack
+
+    def close(self) -> None:
+        rows: Any = self.rows
+        rows.close()
+        self.held.close()
+
+
 class FileReader:
     """Of the files of one subtask. One of them is open at a time."""
 
     def __init__(
-        self, directory: Path, reading: Reading, ctx: TaskContext, positions: Positions, *, in_order: bool
+        self,
+        place: Place,
+        reading: Reading,
+        levels: Levels,
+        ctx: TaskContext,
+        positions: Positions,
+        *,
+        in_order: bool,
     ) -> None:
         """``in_order``: no file is begun before the one whose name comes before it is read, also if that is paused."""
-        self._directory, self._reading, self._operator = directory, reading, ctx.operator
+        self._place, self._reading, self._levels, self._operator = place, reading, levels, ctx.operator
         self._reject = partial(ctx.services.reject_record, ctx.operator)
         self._in_order = in_order
         self._at: dict[SplitId, Progress] = {}
         self._paused: frozenset[SplitId] = frozenset()
-        self._open: tuple[SplitId, Iterator[Any]] | None = None
+        self._open: _OpenFile | None = None
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
@@ -49,65 +73,76 @@ class FileReader:
 
     def _next(self) -> SplitId | None:
         """The file to read on; None if there is none."""
-        if self._open is not None and self._open[0] not in self._paused:
-            return self._open[0]
+        if self._open is not None and self._open.split not in self._paused:
+            return self._open.split
         self._close()
         unread = [split for split, at in self._at.items() if not at.done]
         if self._in_order:
-            first = min(unread, key=name_of, default=None)
+            first = min(unread, key=self._levels.name, default=None)
             return None if first in self._paused else first
-        return min((split for split in unread if split not in self._paused), key=name_of, default=None)
+        return min((split for split in unread if split not in self._paused), key=self._levels.name, default=None)
 
     def _read(self, split: SplitId, max_records: int) -> Batch[Any] | None:
         """The next rows of a file, None at its end. Whatever goes wrong, nothing has moved."""
-        at, path = self._at[split], self._directory / name_of(split)
+        at, name = self._at[split], self._levels.name(split)
         try:
             if self._open is None:
-                self._expect_unchanged(path, at)
-                self._open = split, self._reading.rows(path, at.row)
-            rows = self._rows(path, at, self._open[1], max_records)
+                self._open = self._opened(split, at)
+                self._expect_unchanged(name, at)
+            rows = self._rows(name, at, self._open.rows, max_records)
             if not rows:
-                self._expect_unchanged(path, at)
+                self._expect_unchanged(name, at)
                 self._at[split] = at.at_end()
                 self._close()
                 return None
-            batch = self._decoded(name_of(split), at.row, rows)
+            batch = self._decoded(name, at.row, rows, self._open.decode)
         except BaseException:
             self._close()
             raise
         self._at[split] = at.after(at.row + len(rows))
         return batch
 
-    def _rows(self, path: Path, at: Progress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
+    def _opened(self, split: SplitId, at: Progress) -> _OpenFile:
+        name = self._levels.name(split)
+        try:
+            decode = self._reading.decoder(self._levels.columns(name))
+        except ValueError as error:
+            raise Fatal(f"{self._path(name)} cannot be read: its directory is no {error}. Move it") from None
+        with ExitStack() as opened, mapped(RestartFromCheckpoint, f"open {self._path(name)}"):
+            path = opened.enter_context(self._place.opened(name))
+            return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())
+
+    def _path(self, name: str) -> str:
+        return f"{self._place.text}/{name}"
+
+    def _rows(self, name: str, at: Progress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
         try:
             return list(islice(rows, max_records))
         except Exception as error:
             # What the operating system says has a number; what a library says of damaged data has none.
             if isinstance(error, OSError) and error.errno is not None:
-                raise RestartFromCheckpoint(f"could not read {path}: {error}") from error
-            self._expect_unchanged(path, at)
+                raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
+            self._expect_unchanged(name, at)
             raise Fatal(
-                f"{path} cannot be read behind row {at.row}: {type(error).__name__}: {error}. It is damaged, or not in "
-                f"the format {self._reading.name}. Nothing was skipped, and the job goes on when it can be read"
+                f"{self._path(name)} cannot be read behind row {at.row}: {type(error).__name__}: {error}. It is "
+                f"damaged, or not in the format {self._reading.name}. Nothing was skipped, and the job goes on when it "
+                "can be read"
             ) from error
 
-    def _expect_unchanged(self, path: Path, at: Progress) -> None:
-        with mapped(RestartFromCheckpoint, f"look at {path}"):
-            now = Progress.of(os.stat(path))
-        at.expect_unchanged(path, now)
+    def _expect_unchanged(self, name: str, at: Progress) -> None:
+        with mapped(RestartFromCheckpoint, f"look at {self._path(name)}"):
+            now = self._place.state(name)
+        at.expect_unchanged(self._path(name), now)
 
-    def _decoded(self, name: str, first: int, rows: Sequence[Any]) -> Batch[Any]:
-        origin = FileOrigin(self._operator, name, first, rows, self._reading)
-        values, refused = each(
-            self._reading.decode, rows, refuse=lambda row, error: self._reject(origin.raw(row), error)
-        )
+    def _decoded(self, name: str, first: int, rows: Sequence[Any], decode: Callable[[Any], Any]) -> Batch[Any]:
+        origin = FileOrigin(self._operator, self._levels.origin(name), first, rows, self._reading)
+        values, refused = each(decode, rows, refuse=lambda row, error: self._reject(origin.raw(row), error))
         bad = frozenset(refused)
         return Batch(values, [row for row in range(len(rows)) if row not in bad] if bad else range(len(rows)), origin)
 
     def _close(self) -> None:
         if self._open is not None:
-            rows: Any = self._open[1]
-            rows.close()
+            self._open.close()
             self._open = None
 
     def positions(self) -> Positions:

@@ -1,6 +1,6 @@
 """What a position in a file is: the next row, and what the file was when it was found.
 
-Pure. Rule: the name of a file is its split's; its position says the rest.
+Pure. Rule: the split names the file; its position says the rest.
 """
 
 from __future__ import annotations
@@ -8,19 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kafka_eos.errors import CorruptCheckpoint, InputLost
-from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Json, Position
-
-
-def split_of(name: str) -> SplitId:
-    return SplitId(f"{name}/0")
-
-
-def name_of(split: SplitId) -> str:
-    return split.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +56,7 @@ class Progress:
     def reaches(self, end: Progress) -> bool:
         return self.done or (not end.done and self.row >= end.row)
 
-    def expect_unchanged(self, path: Path, now: Progress) -> None:
+    def expect_unchanged(self, path: str, now: Progress) -> None:
         """InputLost if the file is another one now."""
         if (self.size, self.modified) != (now.size, now.modified):
             raise InputLost(

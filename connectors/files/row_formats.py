@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import fastavro
+import msgspec
 
+from kafka_eos.connectors.files.partitions import Columns, typed
 from kafka_eos.connectors.plain_rows import converter, said
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
@@ -34,33 +36,64 @@ class Reading:
 
     ``names``   what their names match, unless the user says
     ``rows``    of a file from a row on, the first is 0; they may raise anything if the file is damaged
-    ``decode``  a row to a value; ValueError if it does not fit
+    ``decoder`` what makes a value of a row; ValueError if it does not fit. It is given the columns that the directories
+                of the file tell, as texts: those that the row has itself count. ValueError if they are not of the type
     ``told``    a row as bytes, for dead letters
     """
 
     name: str
     names: tuple[str, ...]
     rows: Callable[[Path, int], Iterator[Any]]
-    decode: Callable[[Any], Any]
+    decoder: Callable[[Columns], Callable[[Any], Any]]
     told: Callable[[Any], bytes]
 
 
-def reading(name: str, tp: Any) -> Reading:
-    """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs."""
+def reading(name: str, tp: Any, *, in_partitions: bool = False) -> Reading:
+    """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs.
+
+    ``in_partitions``: files are in directories that tell columns.
+    """
+    what = f"FileSource with format={name}"
     match name:
+        case "jsonl" if in_partitions:
+            decoder = _with_columns(converter(f"{what} and partitions", tp), tp, _object)
+            return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, decoder, bytes)
         case "jsonl":
-            codec = codec_for(Any if tp is None else tp)
-            return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, codec.decode, bytes)
+            decode = codec_for(Any if tp is None else tp).decode
+            return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, lambda columns: decode, bytes)
         case "csv":
-            expect_extra("parquet", "FileSource with format=csv")
-            decode = converter("FileSource with format=csv", tp, of_texts=True)
-            return Reading(name, ("*.csv", "*.csv.gz"), _csv, decode, said)
+            expect_extra("parquet", what)
+            decoder = _with_columns(converter(what, tp, of_texts=True), tp)
+            return Reading(name, ("*.csv", "*.csv.gz"), _csv, decoder, said)
         case "avro":
-            return Reading(name, ("*.avro",), _avro, converter(f"FileSource with format={name}", tp), said)
+            return Reading(name, ("*.avro",), _avro, _with_columns(converter(what, tp), tp), said)
         case "parquet":
-            expect_extra("parquet", "FileSource with format=parquet")
-            return Reading(name, ("*.parquet",), _parquet, converter(f"FileSource with format={name}", tp), said)
+            expect_extra("parquet", what)
+            return Reading(name, ("*.parquet",), _parquet, _with_columns(converter(what, tp), tp), said)
     raise ConfigError(f"format={name!r}: FileSource reads jsonl, csv, avro and parquet")
+
+
+def _with_columns(
+    convert: Callable[[Any], Any], tp: Any, fields: Callable[[Any], Mapping[str, Any]] | None = None
+) -> Callable[[Columns], Callable[[Any], Any]]:
+    """``fields``: of a row; without it rows are dicts."""
+
+    def decoder(columns: Columns) -> Callable[[Any], Any]:
+        if not columns and fields is None:
+            return convert
+        more = typed(columns, tp)
+        if fields is None:
+            return lambda row: convert({**more, **row})
+        return lambda row: convert({**more, **fields(row)})
+
+    return decoder
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    found = msgspec.json.decode(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"a line in a directory of a partition is an object of JSON, not {type(found).__name__}")
+    return found
 
 
 def _lines(path: Path, first: int) -> Iterator[bytes]:

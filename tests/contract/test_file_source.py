@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import JobContext, Services, TaskContext
+from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
@@ -344,13 +344,124 @@ def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: 
         read(opened(FileSource(tmp_path, format="csv")))
 
 
+# ---------------------------------------------------------------- directories of partitions
+
+
+class Sale(msgspec.Struct):
+    shop: str
+    day: datetime.date
+    hour: int | None = None
+
+
+class Dated(msgspec.Struct, frozen=True):
+    id: int
+    day: str
+
+
+def placed(directory: Path, name: str, rows: Sequence[Any], form: str) -> None:
+    path = directory / f"{name}.{form}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match form:
+        case "parquet":
+            pyarrow.parquet.write_table(pa.Table.from_pylist([*rows]), path)
+        case "csv":
+            path.write_text("shop\n" + "".join(f"{row['shop']}\n" for row in rows))
+        case "avro":
+            fields = [{"name": "shop", "type": "string"}]
+            with path.open("wb") as file:
+                fastavro.writer(file, {"type": "record", "name": "Sale", "fields": fields}, rows)
+        case _:
+            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "avro", "parquet"])
+def test_directories_of_partitions_are_columns_of_their_rows(form: str, tmp_path: Path) -> None:
+    placed(tmp_path, "day=2026-01-31/hour=5/a", [{"shop": "x"}, {"shop": "y"}], form)
+    placed(tmp_path, "day=2026-02-01/hour=__HIVE_DEFAULT_PARTITION__/b", [{"shop": "z"}], form)
+    placed(tmp_path, "day=2026-02-01/_temporary/hour=1/c", [{"shop": "not there yet"}], form)
+    (tmp_path / "_SUCCESS").touch()
+    source = FileSource(tmp_path, value=Sale, format=form, partitions=("day", "hour"))
+
+    found = read(opened(source))
+
+    days = datetime.date(2026, 1, 31), datetime.date(2026, 2, 1)
+    assert found == [Sale("x", days[0], 5), Sale("y", days[0], 5), Sale("z", days[1], None)]
+    plain = read(opened(FileSource(tmp_path, format=form, partitions=("day", "hour"))))
+    assert plain[0] == {"day": "2026-01-31", "hour": "5", "shop": "x"}
+    assert plain[2]["hour"] is None
+
+
+def test_a_row_that_has_the_column_itself_is_believed(tmp_path: Path) -> None:
+    placed(tmp_path, "day=2026-01-31/a", [{"shop": "x", "day": "2020-01-01"}], "jsonl")
+    assert read(opened(FileSource(tmp_path, partitions=("day",)))) == [{"shop": "x", "day": "2020-01-01"}]
+
+
+def test_what_a_sink_writes_in_partitions_a_source_reads(tmp_path: Path) -> None:
+    sink: FileSink[Order] = FileSink(
+        tmp_path, value=Order, format="parquet", partition_by=lambda order: {"even": order.id % 2 == 0, "a": "b:/c"}
+    )
+    writer = sink.writer(TaskContext(CTX, 0, 1, "out", Services(), Epoch(1)))
+    writer.write(Batch(ORDERS, range(len(ORDERS)), ListOrigin("in", "list", 0, 0, range(len(ORDERS)))))
+    at = EpochId(Epoch(1), Term(1))
+    committer = sink.committer(CTX)
+    for committable in writer.seal(at)():
+        committer.commit(CommitPermit(at), committable)
+
+    rows = read(opened(FileSource(tmp_path, format="parquet", partitions=("even", "a"))))
+
+    assert {row["id"]: (row["even"], row["a"]) for row in rows} == {
+        order.id: ("true" if order.id % 2 == 0 else "false", "b:/c") for order in ORDERS
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a", "a.jsonl does not lie in directories such as day=…"),
+        ("shop=1/a", "shop=1/a.jsonl does not lie in directories such as day=…"),
+        ("day=/a", "does not lie in directories such as day=…"),
+    ],
+)
+def test_a_file_beside_the_partitions_is_neither_read_nor_left_out(name: str, said: str, tmp_path: Path) -> None:
+    placed(tmp_path, name, [{"shop": "x"}], "jsonl")
+    with pytest.raises(ConfigError, match=said):
+        FileSource(tmp_path, partitions=("day",)).discover(CTX, None)
+
+
+def test_a_partition_that_is_not_of_the_type_stops_the_job(tmp_path: Path) -> None:
+    placed(tmp_path, "day=tomorrow/a", [{"shop": "x"}], "jsonl")
+    reader = opened(FileSource(tmp_path, value=Sale, partitions=("day",)))
+    with pytest.raises(Fatal, match=r"day=tomorrow/a\.jsonl cannot be read: .*day=tomorrow: .*date"):
+        read(reader)
+
+
+def test_partitions_keep_the_contract(tmp_path: Path) -> None:
+    def fresh() -> SourceUnderTest:
+        directory = tmp_path / uuid.uuid4().hex
+        rows = [Dated(n, f"2026-01-0{day}") for n, day in enumerate([1, 1, 2, 2, 2])]
+        for day in {row.day for row in rows}:
+            placed(directory, f"day={day}/a", [{"id": row.id} for row in rows if row.day == day], "jsonl")
+
+        def grow() -> Sequence[Any]:
+            placed(directory, "day=2026-01-03/.a", [{"id": 9}], "jsonl")
+            (directory / "day=2026-01-03/.a.jsonl").rename(directory / "day=2026-01-03/a.jsonl")
+            return [Dated(9, "2026-01-03")]
+
+        source = lambda: FileSource(directory, value=Dated, partitions=("day",))  # noqa: E731
+        return SourceUnderTest(source, rows, grow=grow, lose=(directory / "day=2026-01-02/a.jsonl").unlink)
+
+    check_source(fresh)
+
+
 # ---------------------------------------------------------------- wrong use
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: FileSource("s3://bucket/x"), "directories of this machine"),
+        (lambda: FileSource("gs://bucket/x"), "not in gs://"),
+        (lambda: FileSource("x", partitions="day"), "name the levels of directories"),
+        (lambda: FileSource("x", partitions=("day", "day")), "names a level twice"),
         (lambda: FileSource(""), "names no directory"),
         (lambda: FileSource("x", format="xml"), "FileSource reads jsonl, csv, avro and parquet"),
         (lambda: FileSource("x", files="a/*.jsonl"), "it has no slash"),

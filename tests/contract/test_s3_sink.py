@@ -340,7 +340,7 @@ def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
     ("address", "why"),
     [
         ("s3://bucket", "give a bucket and a prefix"),
-        ("gs://bucket/prefix", "s3://bucket/prefix, not to gs://"),
+        ("gs://bucket/prefix", "s3://bucket/prefix, not in gs://"),
         ("s3://bucket/prefix?aws_secret_access_key=x", "does not belong in an address"),
         ("s3://bucket/prefix?colour=red", "colour is no option"),
     ],

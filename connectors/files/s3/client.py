@@ -51,9 +51,7 @@ class Address:
             raise ConfigError(str(error)) from None
         parts, options = urlsplit(given), addresses.options(given)
         if parts.scheme not in ("s3", "s3a"):
-            raise ConfigError(
-                f"{given}: sinks write to directories and to s3://bucket/prefix, not to {parts.scheme}://"
-            )
+            raise ConfigError(f"{given}: files lie in directories and in s3://bucket/prefix, not in {parts.scheme}://")
         if unknown := [name for name in options if name not in _OPTIONS]:
             raise ConfigError(f"{unknown[0]} is no option of an address; there are {', '.join(_OPTIONS)}")
         prefix = parts.path.strip("/")
@@ -88,10 +86,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object: its bytes, and when it came, in seconds since 1970."""
+    """An object: its bytes, when it came, in seconds since 1970, and the store's tag of what is in it."""
 
     size: int
     since: float
+    tag: str
 
 
 def _session(keys: Keys | None) -> Any:
@@ -118,7 +117,7 @@ class Bucket:
     """May be used from threads. Names are below the prefix."""
 
     def __init__(self, address: Address, keys: Keys | None = None) -> None:
-        expect_extra("s3", "a sink on S3")
+        expect_extra("s3", "files on S3")
         from botocore.config import Config
 
         self.address = address
@@ -227,9 +226,15 @@ class Bucket:
             )
             for page in pages:
                 for each in page.get("Contents", ()):
-                    listed = Listed(int(each["Size"]), each["LastModified"].timestamp())
+                    listed = Listed(int(each["Size"]), each["LastModified"].timestamp(), str(each["ETag"]))
                     found[each["Key"].removeprefix(prefix)] = listed
         return found
+
+    def told(self, name: str) -> Listed:
+        """Of one object. FileNotFoundError if it is not there."""
+        with self._errors(name):
+            now = self._s3.head_object(**self._at(name))
+        return Listed(int(now["ContentLength"]), now["LastModified"].timestamp(), str(now["ETag"]))
 
     def delete(self, name: str) -> None:
         """One that is not there is fine."""

@@ -1,0 +1,116 @@
+"""FileSource on a real S3 server: the contract of every source, in partitions too, and objects that change."""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import boto3
+import msgspec
+import pytest
+import s3_server
+
+from kafka_eos.connectors.files import FileSource
+from kafka_eos.errors import InputLost, RestartFromCheckpoint, Retryable
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext, Services, TaskContext
+from kafka_eos.testing import SourceUnderTest, check_source
+
+CTX = JobContext("job", Term(1), {})
+
+
+class Order(msgspec.Struct, frozen=True):
+    id: int
+    day: str = ""
+
+
+class Store:
+    """What is below one prefix of the server's bucket."""
+
+    def __init__(self, port: int) -> None:
+        self.prefix = f"test-{secrets.token_hex(6)}"
+        self.address = s3_server.address(port, self.prefix)
+        self._client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1")
+
+    def put(self, name: str, ids: Sequence[int]) -> None:
+        data = b"".join(msgspec.json.encode({"id": n}) + b"\n" for n in ids)
+        body = gzip.compress(data) if name.endswith(".gz") else data
+        self._client.put_object(Bucket=s3_server.BUCKET, Key=f"{self.prefix}/{name}", Body=body)
+
+    def delete(self, name: str) -> None:
+        self._client.delete_object(Bucket=s3_server.BUCKET, Key=f"{self.prefix}/{name}")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    if s3_server.binary() is None:
+        pytest.skip(s3_server.MISSING)
+    with s3_server.serving(tmp_path_factory.mktemp("s3")) as found, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield found
+
+
+def opened(source: FileSource[Any], positions: Any = None) -> Any:
+    at = source.discover(CTX, None) if positions is None else positions
+    return source.reader(TaskContext(CTX, 0, 1, "objects", Services()), at)
+
+
+def test_objects_keep_the_contract(port: int) -> None:
+    """Of a prefix alone and in partitions; what is hidden, or deeper, is passed over."""
+
+    def fresh() -> SourceUnderTest:
+        store = Store(port)
+        for name, ids in {"a.jsonl": [0, 1, 2], "b.jsonl.gz": [3, 4], "_temporary/c.jsonl": [5], "d/e.jsonl": [6],
+                          ".f.jsonl": [7], "g.txt": [8]}.items():  # fmt: skip
+            store.put(name, ids)
+
+        def grow() -> Sequence[Order]:
+            store.put("0.jsonl", [9])
+            return [Order(9)]
+
+        rows = [Order(n) for n in range(5)]
+        source = lambda: FileSource(store.address, value=Order)  # noqa: E731
+        return SourceUnderTest(source, rows, grow=grow, lose=lambda: store.delete("b.jsonl.gz"))
+
+    def parts() -> SourceUnderTest:
+        store = Store(port)
+        store.put("day=2026-01-01/a.jsonl", [0, 1])
+        store.put("day=2026-01-02/a.jsonl", [2, 3])
+        rows = [Order(n, f"2026-01-0{day}") for n, day in enumerate([1, 1, 2, 2])]
+        source = lambda: FileSource(store.address, value=Order, partitions=("day",))  # noqa: E731
+        return SourceUnderTest(source, rows)
+
+    check_source(fresh)
+    check_source(parts, "reads-all", "replays")
+
+
+def test_an_object_that_is_another_one_now_is_refused(port: int) -> None:
+    """Of the same size, within the same second: the tag of the store tells."""
+    store = Store(port)
+    store.put("a.jsonl", [1, 2])
+    source = FileSource(store.address, value=Order)
+    reader = opened(source)
+    assert reader.poll(1, 0).values == [Order(1)]
+    store.put("a.jsonl", [3, 4])
+
+    assert reader.poll(1, 0).values == [Order(2)], "of the object that it has fetched"
+    with pytest.raises(InputLost, match=r"a\.jsonl has changed since it was found"):
+        reader.poll(1, 0)
+    with pytest.raises(InputLost, match=r"a\.jsonl has changed since it was found"):
+        source.discover(CTX, reader.positions())
+
+
+def test_a_store_that_is_away_is_waited_for(port: int) -> None:
+    store = Store(port)
+    store.put("a.jsonl", [1])
+    source = FileSource(store.address, value=Order)
+    positions = source.discover(CTX, None)
+    away: FileSource[Order] = FileSource(store.address.replace(str(port), "1"), value=Order)
+
+    with pytest.raises(Retryable, match="could not list s3://"):
+        away.discover(CTX, positions)
+    with pytest.raises(RestartFromCheckpoint, match="could not open s3://"):
+        opened(away, positions).poll(1, 0)
