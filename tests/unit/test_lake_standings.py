@@ -75,6 +75,6 @@ def test_a_file_that_is_not_there_is_lost_only_if_the_log_says_that_it_was_not_c
             assert facts.marker is None or (facts.marker.term, facts.marker.epoch) < (OF.term, OF.epoch)
 
 
-def test_no_term_comes_behind_a_life_that_was_taken_over() -> None:
-    assert OVER > (1 << 40)
-    assert OVER < 1 << 63, "Delta keeps it as a number of 64 bits"
+def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -> None:
+    """Behind every term, and a number of 64 bits, as Delta keeps them."""
+    assert OVER == 4_611_686_018_427_387_903
