@@ -425,7 +425,7 @@ def test_the_calls_shown_are_made(tmp_path: Path, bootstrap: str, topic: Callabl
     (shown,) = blocks(ROOT / "docs/idempotent.md", "python")
     producer = Producer({"bootstrap.servers": bootstrap})
     for number, address in enumerate(("here", "nowhere", "there")):
-        producer.produce(parcels, json.dumps({"number": number, "address": address}), key=b"")
+        producer.produce(parcels, json.dumps({"number": number, "address": address}), key=b"one")
     assert producer.flush(PATIENCE) == 0
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
 

@@ -53,8 +53,8 @@ class DeltaSink(LakeSink[T]):
         if self._key:
             return replacing("version")
         return (
-            "a version of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
-            "compact them with OPTIMIZE",
+            "a version of the table for each epoch, and a file for each subtask and partition in it: a short interval "
+            "makes many; compact them with OPTIMIZE",
             "other writers of the table make a commit of the job try again",
         )
 

@@ -67,8 +67,8 @@ class IcebergSink(LakeSink[T]):
         if self._key:
             return replacing("snapshot")
         return (
-            "a snapshot of the table for each epoch, and a file for each subtask in it: a short interval makes many; "
-            "rewrite data files and expire snapshots",
+            "a snapshot of the table for each epoch, and a file for each subtask and partition in it: a short interval "
+            "makes many; rewrite data files and expire snapshots",
             "other writers of the table make a commit of the job try again",
         )
 

@@ -45,6 +45,12 @@ RESTARTS_BEGIN_WITH = 300
 RESTARTS = tuple(
     f"{point}=kill" for point in (*AN_EPOCH * 4, *("commit.before", "lake.replaced", "recovery.probed") * 5)
 )
+SINKS = ("to-kafka", "to-rows", "to-lake", "to-delta", "to-iceberg")
+ALONE = (
+    "sink.flush.after", "sink.prepare.after", "manifest.published", "commit.before", "recovery.probed", "commit.after",
+    "receipt.before", "recovery.aborted",
+)  # fmt: skip
+"""A job with one sink has no step between two commits."""
 LEDGERS = {"lives", "made", "staged", "ledger"}
 """Tables that the sink keeps in its schema."""
 
@@ -248,6 +254,20 @@ def test_an_epoch_is_in_all_systems_or_in_none_whenever_a_process_dies(
 
 @pytest.mark.campaign
 @pytest.mark.chaos
+@pytest.mark.parametrize("alone", SINKS)
+def test_a_system_alone_has_each_row_once_whenever_a_process_dies(lake: Callable[..., Job], alone: str) -> None:
+    job = lake(KAFKA_EOS_PARALLELISM=2, TEST_ALONE=alone)
+
+    job.run(";".join(f"{point}=kill" for point in ALONE))
+
+    readers = dict(zip(SINKS, (in_kafka, in_table, in_lake, in_delta, in_iceberg), strict=True))
+    assert readers[alone](job) == sorted(expected(harness.read(job.bootstrap, job.input)))
+    assert doctor(job) == (0, "nothing is open\n")
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("store", ["directory", "bucket"])
 def test_fifty_restarts_leave_nothing_behind_in_any_system(
     lake: Callable[..., Job], request: pytest.FixtureRequest, store: str

@@ -93,6 +93,7 @@ ELSEWHERE = frozenset(
         "closing.py",
         "day.py",
         "lake.py",
+        "lake_in_bucket.py",
         "lookups.py",
         "registry.py",
         "restored.py",
