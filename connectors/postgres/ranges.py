@@ -38,7 +38,8 @@ class Reading:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             row = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
             assert row is not None
-            of = Snapshot(oid, self.key, self.where, row[0])
+            parts = tuple(part for (part,) in connection.execute(_PARTS, (oid,)))
+            of = Snapshot(oid, self.key, self.where, row[0], parts=parts)
             of = replace(of, recent=self._recent(connection, of))
             found = connection.execute(self._ends(of, splits)).fetchall()
         ends = {tile: (tuple(key), rows) for tile, rows, *key in found}
@@ -101,7 +102,8 @@ class Reading:
         recent = [sql.SQL(" OR xmin::text::bigint = ANY ({})").format(sql.Literal([*of.recent]))] if of.recent else []
         # The condition is code of the user, as the rest of the pipeline is.
         wanted: Any = "TRUE" if self.where is None else self.where
-        return sql.SQL("({}{}) AND ({})").format(_old(of), sql.Composed(recent), sql.SQL(wanted))
+        there = [sql.SQL(" AND tableoid = ANY ({}::oid[])").format(sql.Literal([*of.parts]))] if of.parts else []
+        return sql.SQL("({}{}){} AND ({})").format(_old(of), sql.Composed(recent), sql.Composed(there), sql.SQL(wanted))
 
     def _values(self, key: Key) -> sql.Composed:
         types = {column.name: column.type for column in self.table.columns}
@@ -141,6 +143,14 @@ _PRIMARY = """
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
     WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place
 """
+_PARTS = """
+    WITH RECURSIVE parts(oid) AS (SELECT %s::oid UNION SELECT inhrelid FROM pg_inherits JOIN parts ON inhparent = oid)
+    SELECT oid::bigint FROM parts JOIN pg_class USING (oid) WHERE relkind <> 'p' ORDER BY oid
+"""
+_CHILDREN = """
+    SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+    WHERE inhparent = %s AND NOT relispartition ORDER BY inhrelid
+"""
 _KINDS = ("r", "p", "m")
 
 
@@ -158,6 +168,11 @@ def reading(
     name = f"{table.schema}.{table.name}"
     if table.kind not in _KINDS:
         raise ConfigError(f"{name} is no table whose rows say who wrote them: PostgresSource reads tables, no views")
+    if children := [child for (child,) in connection.execute(_CHILDREN, (oid_of(connection, table),))]:
+        raise ConfigError(
+            f"{name} has children by INHERITS, {', '.join(children)}: a key is unique in each of them alone, so nobody "
+            "can tell its rows apart. Give each a PostgresSource, or make them partitions"
+        )
     known = {column.name: column for column in table.columns}
     primary = [row[0] for row in connection.execute(_PRIMARY, (oid_of(connection, table),))]
     chosen = tuple(key or primary)

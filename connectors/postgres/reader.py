@@ -77,16 +77,15 @@ class SnapshotReader:
         if not found:
             raise InputLost(
                 f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key {at.until} {at.row:,} were "
-                f"read, and the others have been changed or deleted since the job's first start. What was read is in "
-                "the results. Read what does not change: rows told by where=, a closed partition, or a copy "
+                f"read, and the others have been changed, deleted or detached since the job's first start. What was "
+                "read is in the results. Read what does not change: rows told by where=, a closed partition, or a copy "
                 "(CREATE TABLE … AS), by a source with a new name"
             )
         if len(found) > left:
             raise InputLost(
                 f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. "
-                "They have come with a partition that was attached, or where= says something else of them since. What "
-                "was read is in the results, and some of it may not be the snapshot's. Read what does not change, by a "
-                "source with a new name"
+                "where= says something else of them since. What was read is in the results, and some of it may not be "
+                "the snapshot's. Read what does not change, by a source with a new name"
             )
         columns = len(reading.columns)
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]

@@ -1,9 +1,10 @@
 """What a position in a snapshot of a table is, and which rows belong to the snapshot.
 
 A snapshot is what was committed in the table at the job's first start. Nothing is held open for it: each row says which
-transaction wrote it. It belongs to the snapshot if that one is older than the ``horizon``, the oldest transaction that
-was open then, or one of the ``recent``: those that had written to the table since, and were committed. A row that is
-changed or deleted before it is read is missing in the end, and the rows are counted.
+transaction wrote it, and in which partition it is. It belongs to the snapshot if the transaction is older than the
+``horizon``, the oldest one that was open then, or one of the ``recent``: those that had written to the table since, and
+were committed; and if its partition was there. A row that is changed or deleted before it is read is missing in the
+end, and the rows are counted.
 
 Pure. Rule: a position says all that is needed to read on in another process, and to notice that the snapshot is gone.
 """
@@ -31,11 +32,14 @@ class Snapshot:
     """The id of a transaction, of 64 bits: all that older ones have written belongs to the snapshot."""
     recent: tuple[int, ...] = ()
     """Ids of newer ones, as rows have them, of 32 bits."""
+    parts: tuple[int, ...] = ()
+    """The tables that have its rows: the partitions that there were, or the table itself. Older positions name none."""
 
     @property
     def facts(self) -> dict[str, Json]:
         ids: dict[str, Json] = {"horizon": self.horizon, "recent": [*self.recent]}
-        return {"oid": self.oid, "key": [*self.key], "where": self.where, **ids}
+        parts: dict[str, Json] = {"parts": [*self.parts]} if self.parts else {}
+        return {"oid": self.oid, "key": [*self.key], "where": self.where, **ids, **parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,13 @@ class Progress:
     @staticmethod
     def parse(position: Mapping[str, Json]) -> Progress:
         """CorruptCheckpoint if it is none."""
-        match position:
+        match {"parts": [], **position}:
             case {
                 "oid": int(oid), "key": list(key), "where": str() | None as where, "horizon": int(horizon),
-                "recent": list(recent),
+                "recent": list(recent), "parts": list(parts),
                 "until": list() | None as until, "after": list() | None as after, "rows": int(rows), "row": int(row),
             }:  # fmt: skip
-                of = Snapshot(oid, _texts(key), where, horizon, tuple(id_ for id_ in recent if isinstance(id_, int)))
+                of = Snapshot(oid, _texts(key), where, horizon, _numbers(recent), _numbers(parts))
                 return Progress(of, rows, _key(until), _key(after), row)
         raise CorruptCheckpoint(f"not a position in a snapshot of a table: {dict(position)!r}")
 
@@ -89,6 +93,10 @@ def _key(found: list[Json] | None) -> Key | None:
 
 def _texts(found: list[Json]) -> tuple[str, ...]:
     return tuple(map(str, found))
+
+
+def _numbers(found: list[Json]) -> tuple[int, ...]:
+    return tuple(number for number in found if isinstance(number, int))
 
 
 def is_end(position: Mapping[str, Json]) -> bool:

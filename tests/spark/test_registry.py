@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from kafka_eos.errors import KafkaEosError
 from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, send, told, written
 from tests.chaos.harness import create_topic
@@ -132,4 +135,82 @@ def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_worke
     assert {row.account: row.total.cents for row in found} == sums  # the last of each account
     assert [message.value() for message in job.read("refused")] == [rows[0][:-3]]
     assert all((job.directory / f"killed-{n}").exists() for n in (13, 45, 73))
+    assert job.left_open() == []
+
+
+STORM = """
+from pydantic import BaseModel
+from kafka_eos.schemas import Registry, avro
+
+registry = Registry("{url}")
+
+class Kept(BaseModel):
+    account: str
+    total: int
+    # more
+
+def kept(before, payment):
+    return before.model_copy(update={{"account": payment.account, "total": before.total + payment.amount}})
+
+pipeline = Pipeline("{name}", max_records_per_epoch=10)
+(
+    pipeline.source(KafkaSource("{input}", value=avro(Payment, registry=registry)), name="payments"
+                    # letters
+                    )
+    .filter(lambda payment: payment.id % 17 != 16 or not once(f"killed-{{payment.id}}")
+            or os.kill(os.getpid(), signal.SIGKILL))
+    .key_by(lambda payment: payment.account)
+    .fold(name="total", init=lambda: Kept(account="", total=0), step=kept, state=Kept,
+          emit=lambda account, kept: Total(account, kept.total, 0))
+    .sink(KafkaSink("{output}", value=Total), name="totals")
+)
+"""
+BOTH = ["string", "null"]
+VERSIONS = [
+    OLD,
+    NEW,
+    record("com.shop.PaymentMade", shop=(["null", "string"], None), account="string", id="int", amount="long"),
+    record("com.bank.Transfer", note=("string", "–"), amount="int", account=BOTH, id="int"),
+    record("com.shop.PaymentMade", id="long", account="string", amount="long", tags={"type": "map", "values": BOTH}),
+]
+MORE: list[dict[str, Any]] = [{"terminal": "t"}, {}, {"shop": "s"}, {"note": "n"}, {"tags": {"a": "b", "c": None}}]
+BROKEN = record("com.shop.PaymentMade", id="long", account="string", amount="string")
+
+
+@pytest.mark.campaign
+def test_a_storm_of_schemas_under_kills_is_read_through_and_a_breaking_one_stops_it_at_its_offset(
+    new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
+) -> None:
+    """The schema of the input changes five times, the state's once; processes are killed, on both engines."""
+    job = new_job(STORM.replace("{url}", registry.url), input=1, output=1, refused=1)
+    topic, text = job.topics["input"], job.app.read_text()
+    payments = [{"id": n, "account": f"a{n % 3}", "amount": n + 1} for n in range(100)]
+    engines = [job.embedded, lambda: job.on_spark(spark)]
+
+    for number, (schema, more) in enumerate(zip(VERSIONS, MORE, strict=True)):
+        some = [{**payment, **more} for payment in payments[number * 20 :][:20]]
+        send(bootstrap, topic, written(registry.url, topic, schema, some))
+        if number == 3:
+            job.app.write_text(text.replace("# more", "bonus: int"))
+            for engine in engines:
+                with pytest.raises(KafkaEosError, match="bonus"):
+                    engine()
+            text = text.replace("# more", "bonus: int = 0")
+            job.app.write_text(text)
+        engines[number % 2]()
+    send(bootstrap, topic, written(registry.url, topic, BROKEN, [{**payments[0], "amount": "1"}]))
+    for engine in engines:
+        with pytest.raises(KafkaEosError, match=rf"{topic}/0/100.*amount is string there, long here"):
+            engine()
+    job.app.write_text(text.replace("# letters", ', on_error=dead_letter("' + job.topics["refused"] + '")'))
+    job.on_spark(spark)
+
+    sums: Counter[str] = Counter()
+    for payment in payments:
+        sums[str(payment["account"])] += int(str(payment["amount"]))
+    found = job.values("output")
+    assert len(found) == len(payments)
+    assert {row["account"]: row["total"] for row in found} == sums
+    assert len(job.read("refused")) == 1
+    assert all((job.directory / f"killed-{n}").exists() for n in range(16, 100, 17))
     assert job.left_open() == []
