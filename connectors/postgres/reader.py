@@ -84,7 +84,7 @@ class SnapshotReader:
         if len(found) > left:
             raise InputLost(
                 f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. "
-                "where= says something else of them since. What was read is in the results, and some of it may not be "
+                "where= is true of other rows than it was at first. What was read is in the results, and some of it may not be "
                 "the snapshot's. Read what does not change, by a source with a new name"
             )
         columns = len(reading.columns)

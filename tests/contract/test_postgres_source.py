@@ -176,7 +176,7 @@ def test_a_condition_that_is_true_of_more_rows_later_does_not_push_others_out(da
     reader = opened(source)
     do(where, "INSERT INTO days VALUES (5)")
 
-    with pytest.raises(InputLost, match="or where= says something else of them since"):
+    with pytest.raises(InputLost, match="where= is true of other rows than it was at first"):
         read(reader)
 
 

@@ -22,6 +22,7 @@ from kafka_eos.interfaces import Json
 from kafka_eos.schemas.languages.avro.foreign import careful, opened, parsed
 from kafka_eos.schemas.languages.avro.links import linked
 from kafka_eos.schemas.languages.avro.plain import as_plain
+from kafka_eos.schemas.languages.avro.reading import obstacles
 from kafka_eos.schemas.languages.avro.schema import avro_schema, tag_fields
 from kafka_eos.schemas.languages.avro.values import ready
 from kafka_eos.schemas.types import is_model, reason, type_name
@@ -102,6 +103,7 @@ class AvroCodec(Generic[T]):
         """
         theirs, names = parsed(writer, named)
         as_plain(theirs, names, *parsed(self._schema))
+        unlike = "; ".join(obstacles(theirs, names, *parsed(self._schema)))
         (read, theirs, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
 
         def decode(data: bytes) -> T:
@@ -109,6 +111,8 @@ class AvroCodec(Generic[T]):
             source = io.BytesIO(data + b"\0")
             try:
                 value: T = load(read(source, theirs, ours))
+            except SchemaResolutionError as error:
+                raise ValueError(f"not a valid {name}: {reason(error)}: {unlike}") from error
             except (*_BAD_DATA, RecursionError) as error:
                 raise ValueError(f"not a valid {name}: {reason(error)}") from error
             if (left := len(data) - source.tell()) != 0:
