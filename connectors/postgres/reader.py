@@ -84,8 +84,8 @@ class SnapshotReader:
         if len(found) > left:
             raise InputLost(
                 f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. "
-                "where= is true of other rows than it was at first. What was read is in the results, and some of it may not be "
-                "the snapshot's. Read what does not change, by a source with a new name"
+                "where= is true of other rows than it was at first. What was read is in the results, and some of it "
+                "may not be the snapshot's. Read what does not change, by a source with a new name"
             )
         columns = len(reading.columns)
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]
