@@ -22,7 +22,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -93,6 +93,9 @@ planted: env ## Plant bugs in the engine; the suite must notice each one
 
 mutants: env ## Make one small mistake after the other in AREA (protocol) or FILE; a test must notice each; goes on where it was stopped
 	@EXAMPLES=3 $(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
+
+schedules: env ## Joins, windows, tables, rules and requests on both engines' parts under SEEDS (200) random schedules each
+	@SEEDS=$(or $(SEEDS),200) $(PYTEST) -q tests/schedules
 
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)

@@ -77,7 +77,7 @@ class EpochRunner:
             raise as_ours(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
         fitting(reports, self._depth, spec.parallelism)
-        return _result(reports, spec.parallelism, self._retried())
+        return together(reports, spec.parallelism, retried=self._retried())
 
     def cancel(self) -> None:
         """End what runs of the current epoch. Fatal if the session is gone."""
@@ -128,7 +128,8 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
             )
 
 
-def _result(reports: Sequence[Report], parallelism: int, retried: bool) -> EpochResult:
+def together(reports: Sequence[Report], parallelism: int, *, retried: bool) -> EpochResult:
+    """What reports of all tasks say."""
     ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
     positions: dict[str, dict[SplitId, Position]] = {}
     unread: dict[str, list[SplitId]] = {}

@@ -61,13 +61,15 @@ def pair(left: Row, right: Row) -> tuple[Row, Row]:
     return tuple(left), tuple(right)  # type: ignore[return-value]
 
 
-def joined(both: ConnectedStreams[str, Row, Row], kind: str, *, late: bool = False, alone: bool = True) -> Stream[Any]:
+def joined(
+    both: ConnectedStreams[str, Row, Row], kind: str, *, late: bool = False, alone: bool = True, name: str = "join"
+) -> Stream[Any]:
     tags: dict[str, Any] = {f"unmatched_{side}": tag for side, tag in zip(SIDES, ALONE, strict=True) if alone}
     tags |= {f"late_{side}": tag for side, tag in zip(SIDES, LATE, strict=True) if late}
     if kind in INTERVALS:
         lower, upper = INTERVALS[kind]
-        return both.interval_join(pair, lower=lower / 1000, upper=upper / 1000, name="join", **tags)
-    return both.window_join(WINDOWS[kind], pair, name="join", **tags)
+        return both.interval_join(pair, lower=lower / 1000, upper=upper / 1000, name=name, **tags)
+    return both.window_join(WINDOWS[kind], pair, name=name, **tags)
 
 
 def flow(kind: str, *, delay: float = 0, late: bool = False, alone: bool = True, on_error: Any = "stop") -> Pipeline:

@@ -1,0 +1,117 @@
+"""Epochs of the Spark engine without Spark: each task of each level in its turn, and the rows between them in the order
+that Spark is asked for.
+
+Up to where an epoch reads, and whether it is lost before it is decided, is chance.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka_eos.interfaces import Positions, Resources
+from kafka_eos.spark.epochs import together
+from kafka_eos.spark.levels import levels
+from kafka_eos.spark.messages import Quota, Report, Spec, decode_watermark
+from kafka_eos.spark.open_level import OpenLevel, Surroundings
+from kafka_eos.spark.rows import FRAME, WATERMARK, Outbox, Row
+from tests.schedules.job import IDENTITY, Job
+
+
+def live(job: Job, tasks: int, *, to_the_end: bool) -> None:
+    """Some epochs; ``to_the_end``: until all is read and committed."""
+    life = _Life(job, tasks)
+    for _ in range(job.chance.randint(1, 4)):
+        life.epoch(whole=False, dies=job.chance.random() < 0.3)
+    while to_the_end:
+        life.epoch(whole=True, dies=False)
+        if not job.held.waiting and job.has_read_all:
+            return
+
+
+class _Life:
+    """``parallelism`` tasks in each level."""
+
+    def __init__(self, job: Job, parallelism: int) -> None:
+        self._job, self._parallelism, self._term = job, parallelism, job.begin()
+        self._attempt = 0
+        self._routers: dict[Any, Any] = {}
+
+    def epoch(self, *, whole: bool, dies: bool) -> None:
+        """One Spark job. ``whole``: it reads all that there is."""
+        ends, depth = self._ends(whole=whole), len(levels(self._job.plan))
+        reports: list[Report] = []
+        rows: list[list[Row]] = [[] for _ in range(self._parallelism)]
+        for level in range(depth):
+            sent: list[list[Row]] = [[] for _ in range(self._parallelism)]
+            for subtask, mine in enumerate(rows):
+                report, out = self._task(level, level == depth - 1, subtask, ends, sorted(mine, key=_order))
+                reports.append(report)
+                for row in out:
+                    sent[row[0]].append(row)
+            rows = sent
+        if dies:
+            for sink in self._job.sinks:
+                sink.forget()
+            return
+        acked = together(reports, self._parallelism, retried=False).acked
+        self._job.decide(acked.positions, acked.states, acked.committables)
+        self._job.told["batches"] += 1
+
+    def _ends(self, *, whole: bool) -> Mapping[str, Positions]:
+        known = self._job.decided.positions
+        return {
+            source: known[source] if source in self._job.held.waiting else self._up_to(known[source], ends, whole)
+            for source, ends in self._job.ends.items()
+        }
+
+    def _up_to(self, at: Positions, ends: Positions, whole: bool) -> Positions:
+        """All, or some of what is left."""
+        return ends if whole else {split: {"index": self._some(at[split], end)} for split, end in ends.items()}
+
+    def _some(self, at: Mapping[str, Any], end: Mapping[str, Any]) -> int:
+        return self._job.chance.randint(at["index"], end["index"])
+
+    def _task(
+        self, level: int, last: bool, subtask: int, ends: Mapping[str, Positions], rows: Sequence[Row]
+    ) -> tuple[Report, list[Row]]:
+        job, decided = self._job, self._job.decided
+        self._attempt += 1
+        spec = Spec(
+            app="", pipeline=None, shipped=False, settings="", identity=IDENTITY, term=self._term, claim=b"",
+            epoch=decided.epoch + 1, finished=decided.epoch, generation=0, parallelism=self._parallelism,
+            level=level, last=last, positions=dict(decided.positions), ends=dict(ends),
+            quota=Quota(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,
+        )  # fmt: skip
+        place = job.directory / f"{self._term}-{self._attempt}"
+        place.mkdir()
+        outbox = Outbox(level, subtask, self._parallelism, self._attempt)
+        given = (job.plan, job.settings, job.storage, place, subtask, self._attempt, Resources(), self._routers)
+        opened = OpenLevel(spec, Surroundings(*given), outbox)
+        try:
+            report = _worked(opened, level, outbox, rows)
+        finally:
+            opened.close()
+            shutil.rmtree(place)
+        return report, [tuple(row.values()) for batch in outbox.rest() for row in batch.to_pylist()]
+
+
+def _worked(opened: OpenLevel, level: int, outbox: Outbox, rows: Sequence[Row]) -> Report:
+    """As ``spark.tasks`` does it."""
+    if not level:
+        opened.replay()
+    for _ in opened.read():
+        pass
+    for row in rows:
+        if row[1] == level and row[2] == FRAME:
+            opened.push(row[5], row[6])
+        elif row[1] == level and row[2] == WATERMARK:
+            opened.hear(row[5], row[3], decode_watermark(row[6]))
+        else:
+            outbox.pass_on(row)
+    return opened.finish()
+
+
+def _order(row: Row) -> tuple[int, int]:
+    return row[3], row[4]

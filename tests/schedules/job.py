@@ -1,0 +1,154 @@
+"""A job under a schedule: what it reads, what its sinks got for good, and what is decided.
+
+Chance decides all that a machine would: so a seed is a schedule, and comes again. See ``lives`` and ``batches`` for
+the two engines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.ids import Epoch, SplitId, Term
+from kafka_eos.interfaces import Committable, InFlight, JobContext, Positions, StateHandle, TaskContext
+from kafka_eos.plan import Plan
+from kafka_eos.protocol import bootstrap
+from kafka_eos.provenance import column, parse
+from kafka_eos.records import Batch
+from kafka_eos.settings import Settings
+from kafka_eos.state.copies import expect_same
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sinks import MemoryWriter
+from kafka_eos.testing.sources import ListOrigin, ListReader
+
+IDENTITY = "0123456789ab"
+
+
+class Dealt(ListSource):
+    """The rows of some splits, of which a reader brings now some of this one, now of that one, and now none."""
+
+    def __init__(self, name: str, splits: Mapping[int, Sequence[Any]], chance: Random, dated: bool = False) -> None:
+        """``dated``: rows have a ``timestamp`` of their own."""
+        super().__init__([], name=name)
+        self.splits = {SplitId(f"{name}/{number}"): list(rows) for number, rows in splits.items()}
+        self.chance, self.dated = chance, dated
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
+        return _DealtReader(self, ctx.operator, positions)
+
+
+class _DealtReader(ListReader):
+    _source: Dealt
+
+    def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
+        source = self._source
+        left = [split for split, at in self._next.items() if at < len(source.splits[split])]
+        if not left or source.chance.random() < 0.2:
+            return None
+        split = source.chance.choice(left)
+        start = self._next[split]
+        values = source.splits[split][start : start + source.chance.randint(1, max_records)]
+        self._next[split] = start + len(values)
+        times = [value.timestamp for value in values] if source.dated else None
+        number = int(split.rpartition("/")[2])
+        origin = ListOrigin(self._operator, source.name, number, start, values, times)
+        return Batch(values, range(len(values)), origin)
+
+
+class Named(MemorySink):
+    """Keeps with each value what its output calls itself."""
+
+    def writer(self, ctx: TaskContext) -> MemoryWriter:
+        return _NamedWriter(self, ctx)
+
+    @property
+    def values(self) -> Counter[Any]:
+        return Counter(value for _, value in self.committed)
+
+    @property
+    def doubled(self) -> list[str]:
+        """Names that are there twice."""
+        return [name for name, count in Counter(name for name, _ in self.committed).items() if count > 1]
+
+    def forget(self) -> None:
+        """Who wrote what is not committed is dead."""
+        self._prepared.clear()
+        self._open.clear()
+
+
+class _NamedWriter(MemoryWriter):
+    def write(self, batch: Batch[Any]) -> None:
+        names = [parse(text).identity for text in column(batch, Term(1), Epoch(1))]
+        super().write(Batch(list(zip(names, batch.values, strict=True)), batch.rows, batch.origin))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The newest epoch that is committed, and all that the next life goes on from."""
+
+    epoch: int
+    positions: Mapping[str, Positions]
+    states: tuple[StateHandle, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+
+
+@dataclass
+class Job:
+    """``sinks`` are all of the plan's. ``told`` counts what has happened, for those who want it to happen."""
+
+    plan: Plan
+    directory: Path
+    chance: Random
+    settings: Settings
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    told: Counter[str] = field(default_factory=Counter)
+    term: int = 0
+
+    def __post_init__(self) -> None:
+        context = JobContext(self.plan.name, Term(1), self.settings.for_connectors())
+        self.sinks: list[Any] = [node.sink for node in self.plan.sinks]
+        self.ends = {source.name: source.source.ends(context) for source in self.plan.sources}
+        positions = {source.name: source.source.discover(context, None) for source in self.plan.sources}
+        for name, joins in self.plan.awaited.items():
+            positions[name] = bootstrap.begun(positions[name], self.ends[name], joins)
+        self.decided = Decided(0, positions)
+
+    @property
+    def held(self) -> bootstrap.Held:
+        """Who waits for tables."""
+        return bootstrap.Held.at_start(self.plan.meets, self.plan.following, self.decided.positions)
+
+    @property
+    def has_read_all(self) -> bool:
+        """Of what is decided."""
+        return all(bootstrap.plain(self.decided.positions[name]) == ends for name, ends in self.ends.items())
+
+    def begin(self) -> int:
+        """Another life; its term."""
+        self.term += 1
+        self.told["rows under way restored"] += bool(self.decided.in_flight)
+        for sink in self.sinks:
+            sink.forget()
+        return self.term
+
+    def decide(
+        self,
+        positions: Mapping[str, Positions],
+        states: tuple[StateHandle, ...],
+        committables: Sequence[Committable],
+        in_flight: tuple[InFlight, ...] = (),
+    ) -> None:
+        """The next epoch is committed: ``positions`` are what has been read since."""
+        expect_same(states)
+        for committable in committables:
+            (sink,) = [sink for sink in self.sinks if f"memory:{id(sink):x}" == committable.scope]
+            sink.commit(committable.payload["name"])
+        known = self.decided.positions
+        moved = {name: {**splits, **positions.get(name, {})} for name, splits in known.items()}
+        self.decided = Decided(self.decided.epoch + 1, moved, states, in_flight)
+        self.told["epochs"] += 1

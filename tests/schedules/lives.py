@@ -1,0 +1,154 @@
+"""The workers of the embedded engine in one thread, with all of its parts but processes and the clock.
+
+Whose turn it is, when a barrier comes to whom, and when all of them die, is chance; one of them may be slow.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import combinations
+
+from kafka_eos.embedded.control import Start
+from kafka_eos.embedded.open_plan import OpenPlan
+from kafka_eos.embedded.task import Captured
+from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.interfaces import Positions
+from kafka_eos.protocol.assignment import share
+from tests.schedules.job import IDENTITY, Job
+
+_MOST = 60_000
+"""Turns after which nothing goes on any more."""
+
+
+def live(job: Job, workers: int, *, to_the_end: bool) -> None:
+    """From a restore until all are dead, or, ``to_the_end``, until all is read and committed."""
+    with ExitStack() as closing:
+        _Life(job, workers, closing).run(to_the_end=to_the_end)
+
+
+class _Life:
+    """``parallelism`` workers. They are closed with ``closing``."""
+
+    def __init__(self, job: Job, parallelism: int, closing: ExitStack) -> None:
+        self._job, self._parallelism, self._chance = job, parallelism, job.chance
+        self._term, self._held = Term(job.begin()), job.held
+        self._slow = job.chance.choice([None, *range(parallelism)])
+        self._pending: tuple[EpochId, bool] | None = None
+        """The epoch that is on its way, and whether it leaves nothing under way."""
+        self._untold: list[int] = []
+        """Who has not heard of it."""
+        self._captured: dict[int, Sequence[Captured]] = {}
+        peers: list[dict[int, socket.socket]] = [{} for _ in range(parallelism)]
+        for one, other in combinations(range(parallelism), 2):
+            peers[one][other], peers[other][one] = socket.socketpair()
+        self._workers = [self._worker(subtask, peers[subtask], closing) for subtask in range(parallelism)]
+
+    def _worker(self, subtask: int, peers: Mapping[int, socket.socket], closing: ExitStack) -> OpenPlan:
+        job, decided = self._job, self._job.decided
+        start = Start(
+            session=self._term.n,
+            identity=IDENTITY,
+            term=self._term.n,
+            first_epoch=decided.epoch + 1,
+            parallelism=self._parallelism,
+            peers=tuple(peers),
+            positions=share(decided.positions, subtask, self._parallelism),
+            states=decided.states,
+            in_flight=decided.in_flight,
+            ends=None,
+            waiting=self._held.waiting,
+            silent=self._held.silent,
+        )
+        place, done = job.directory / f"{self._term}-{subtask}", partial(self._done, subtask)
+        closing.callback(shutil.rmtree, place, ignore_errors=True)
+        worker = OpenPlan(
+            job.plan, job.settings, job.storage, start, [place], subtask, peers, done, lambda restored: None
+        )
+        closing.callback(worker.close)
+        return worker
+
+    # ------------------------------------------------------------ turns
+
+    def run(self, *, to_the_end: bool) -> None:
+        for worker in self._workers:
+            worker.resume()
+        turns = _MOST if to_the_end else round(10 ** self._chance.uniform(0.7, 3.3))
+        for _ in range(turns):
+            self._turn()
+            if to_the_end and self._all_is_read and not self._pending:
+                self._end()
+                return
+        assert not to_the_end, f"after {turns} turns the job has not come to its end"
+
+    def _turn(self) -> None:
+        subtask = self._chance.randrange(self._parallelism)
+        if subtask == self._slow and self._chance.random() < 0.9:
+            return
+        if self._untold and self._chance.random() < 0.5:
+            self._tell(self._untold.pop(self._chance.randrange(len(self._untold))))
+        elif not self._pending and self._chance.random() < 0.05:
+            self._begin(aligned=bool(self._held.waiting) or self._chance.random() < 0.2)
+        worker = self._workers[subtask]
+        self._job.told["barriers amid what is due"] += worker.due and bool(self._pending)
+        worker.advance(self._job.settings.batch_size, 0.0)
+        self._decide()
+
+    def _end(self) -> None:
+        """The last epoch: nothing is read any more."""
+        self._begin(aligned=True)
+        while self._untold:
+            self._tell(self._untold.pop())
+        for _ in range(_MOST):
+            if not self._pending:
+                return
+            self._chance.choice(self._workers).work(0.0)
+            self._decide()
+        raise AssertionError("the last epoch does not come to its end")
+
+    @property
+    def _all_is_read(self) -> bool:
+        ends = [share(self._job.ends, subtask, self._parallelism) for subtask in range(self._parallelism)]
+        return not self._held.waiting and all(
+            worker.reached(mine) for worker, mine in zip(self._workers, ends, strict=True)
+        )
+
+    # ------------------------------------------------------------ epochs
+
+    def _begin(self, *, aligned: bool) -> None:
+        self._pending = EpochId(Epoch(self._job.decided.epoch + 1), self._term), aligned
+        self._untold = list(range(self._parallelism))
+
+    def _tell(self, subtask: int) -> None:
+        assert self._pending is not None
+        self._workers[subtask].trigger(*self._pending)
+
+    def _done(self, subtask: int, epoch: int, captured: Sequence[Captured]) -> None:
+        self._captured[subtask] = captured
+
+    def _decide(self) -> None:
+        """Commit the epoch if all have answered."""
+        if self._pending is None or len(self._captured) < self._parallelism:
+            return
+        epoch, aligned = self._pending
+        answers, self._captured, self._pending = self._captured, {}, None
+        parts = [(self._workers[subtask], part) for subtask, captured in answers.items() for part in captured]
+        states = tuple(upload(self._job.storage) for _, part in parts for upload in part.uploads)
+        in_flight = tuple(kept for worker, part in parts for kept in worker.store(part))
+        assert not (aligned and in_flight), "an epoch that leaves nothing under way has left something"
+        committables = [each for _, part in parts for prepare in part.precommits for each in prepare()]
+        read: dict[str, dict[str, object]] = {}
+        for _, part in parts:
+            part.drop()
+            for source, splits in part.positions.items():
+                read.setdefault(source, {}).update(splits)
+        positions: Mapping[str, Positions] = read  # type: ignore[assignment]
+        self._job.decide(positions, states, committables, in_flight)
+        for worker in self._workers:
+            worker.completed(epoch)
+        self._held = self._held.decided(self._job.plan.meets, self._job.decided.positions)
+        for worker in self._workers:
+            worker.waiting, worker.silent = self._held.waiting, self._held.silent

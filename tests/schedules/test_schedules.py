@@ -1,0 +1,63 @@
+"""Whatever the schedule, what is committed is what a batch computation gives, and each output once.
+
+Lives of embedded workers and of Spark's tasks take turns, each with another number of them: they die at any moment,
+barriers overtake rows, and come between any two firings. ``make schedules SEEDS=1000`` tries more.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.embedded import open_plan
+from kafka_eos.operators import firing
+from kafka_eos.operators.event_time import Pace
+from kafka_eos.settings import Settings
+from kafka_eos.state import panes
+from tests.marks import campaign
+from tests.schedules import batches, lives
+from tests.schedules.job import Job
+from tests.schedules.pipelines import CASES, Case
+
+SEEDS = int(os.environ.get("SEEDS", "40"))
+FEW, FEW_LIVES = 10, 4
+"""Rows of a split at most, and lives, of the one that is always run."""
+
+
+@pytest.fixture
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time goes on with each batch, and what it makes due is done one firing at a time."""
+    clock = count()
+    monkeypatch.setattr(open_plan, "STEADILY", Pace(0.0, lambda: next(clock) / 1000, slice=0.0))
+    for module, name in ((firing, "_AT_ONCE"), (firing, "_SILENT"), (panes, "_AT_ONCE"), (panes, "_DIVIDED")):
+        monkeypatch.setattr(module, name, 1)
+
+
+@pytest.mark.parametrize("seed", [0, *(campaign(seed) for seed in range(1, SEEDS))])
+@pytest.mark.parametrize("kind", CASES)
+def test_any_schedule_gives_what_a_batch_computation_gives(
+    kind: str, seed: int, tmp_path: Path, in_small_steps: None
+) -> None:
+    chance = Random(f"{kind}-{seed}")
+    case = Case(Pipeline(kind), chance, most=40 if seed else FEW)
+    CASES[kind](case)
+    settings = Settings(
+        checkpoint_mode=chance.choice(["unaligned", "aligned"]),
+        aligned_timeout=0.0,
+        batch_size=chance.choice([1, 3, 10]),
+        buffer_timeout=chance.choice([0.0, 0.001]),
+        state_backend=chance.choice(["memory", "rocksdb"]),
+        state_cache_entries=chance.choice([1, 5, 1000]),
+    )
+    job = Job(case.pipeline.plan(), tmp_path, chance, settings)
+    number = chance.randint(2, 8) if seed else FEW_LIVES
+    for life in range(number):
+        engine = chance.choice([lives, lives, batches])
+        engine.live(job, chance.randint(1, 3), to_the_end=life == number - 1)
+
+    case.check()
