@@ -7,9 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.cli.savepoint import make_offline
 from kafka_eos.settings import Settings
@@ -115,6 +117,47 @@ def test_a_table_that_a_job_did_not_have_is_read_before_the_stream_goes_on(new_j
     found = Counter(map(row, read(job.bootstrap, job.output)))
     found -= Counter((f"a{n % ACCOUNTS}", n, -2) for n in range(PAYMENTS))
     assert found == Counter(due(range(PAYMENTS, 2 * PAYMENTS), table))
+
+
+@pytest.mark.chaos
+@pytest.mark.campaign
+def test_a_table_that_transactions_write_is_whole_at_its_last_committed_row(new_job: NewJob) -> None:
+    """Behind that are control records, an aborted transaction and an open one; a partition is empty."""
+    job = new_job(PAYMENTS, "lookups.py", TEST_PAUSE=0, KAFKA_EOS_PARALLELISM=2)
+    job.environment["TEST_TABLE"] = f"{job.name}-table"
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    (made,) = admin.create_topics([NewTopic(job.environment["TEST_TABLE"], 3, config=compacted)]).values()
+    made.result(PATIENCE)
+    table: dict[str, int | None] = {f"a{n}": None if n > 9 else 1 for n in range(15)}
+    for version in range(2):
+        transact(job, {f"a{n}": version for n in range(15)}).commit_transaction()
+    transact(job, {key: None for key, version in table.items() if version is None}).commit_transaction()
+    transact(job, {f"a{n}": 77 for n in range(20)}).abort_transaction()
+    later = transact(job, {f"a{n}": 88 for n in range(5)})
+
+    job.run()
+    wanted = Counter(due(range(PAYMENTS), table))
+    assert Counter(map(row, read(job.bootstrap, job.output))) == wanted
+
+    later.commit_transaction()
+    job.run()
+    feed(job.bootstrap, job.input, range(PAYMENTS, PAYMENTS + 100))
+    job.run()
+    wanted += Counter(due(range(PAYMENTS, PAYMENTS + 100), {**table, **{f"a{n}": 88 for n in range(5)}}))
+    assert Counter(map(row, read(job.bootstrap, job.output))) == wanted
+
+
+def transact(job: Job, change: Mapping[str, int | None]) -> Producer:
+    """A transaction with these rows, of keys of two partitions, that is still open."""
+    producer = Producer({"bootstrap.servers": job.bootstrap, "transactional.id": f"{job.name}-{uuid4().hex}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for key, version in change.items():
+        value = None if version is None else json.dumps({"version": version})
+        producer.produce(job.environment["TEST_TABLE"], value, key=key, partition=int(key[1:]) % 2)
+    assert producer.flush(PATIENCE) == 0
+    return producer
 
 
 def begun(new_job: NewJob, **environment: Any) -> tuple[Job, Mapping[str, int | None]]:
