@@ -42,7 +42,7 @@ from pyiceberg.catalog import load_catalog
 
 import kafka_eos
 from docs.examples import state_machine
-from kafka_eos import errors
+from kafka_eos import errors, interfaces
 from kafka_eos.app import load
 from kafka_eos.cli import Commands, app
 from kafka_eos.coordinator.status import read_status
@@ -239,6 +239,19 @@ def test_every_check_of_the_sink_contract_is_listed() -> None:
     listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-sink.md").read_text(), "check")]
 
     assert listed == list(SINK_CHECKS)
+
+
+def test_everything_that_a_sink_may_have_is_listed() -> None:
+    listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-sink.md").read_text(), "optional")]
+    rooms = (interfaces.sinks, interfaces.commits, interfaces.guarantees, interfaces.lives, interfaces.services)
+    asked = {
+        name
+        for module in rooms
+        for name, kind in vars(module).items()
+        if getattr(kind, "_is_runtime_protocol", False) and kind.__module__ == module.__name__
+    }
+
+    assert sorted(listed) == sorted({*asked, "HasCodecs"})
 
 
 def test_every_check_of_the_source_contract_is_listed() -> None:
