@@ -13,7 +13,7 @@ import pytest
 from kafka_eos.connectors.files.s3.client import Address, Bucket, Keys
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.errors import ConfigError, Fenced
+from kafka_eos.errors import ConfigError, Fenced, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import JobContext, Json, Outcome, Standing, TaskContext
 from kafka_eos.records import Batch
@@ -122,6 +122,28 @@ def test_nothing_is_an_upload_that_a_process_could_leave(
     kinds = {name.rpartition(".")[2] for name in begun}
     assert kinds == {"parquet", "avro", "json"}
     assert len({*begun}) == len(begun)
+
+
+@pytest.mark.parametrize("key", ["", "id"])
+def test_a_bucket_that_is_away_is_asked_again_by_a_commit_and_ends_an_attempt_of_a_writer(
+    key: str, port: int, tmp_path: Path
+) -> None:
+    server = s3_server.Server(tmp_path / "s3")
+    try:
+        life = Life(BucketLake(tmp_path / "lake", server.port, key))
+        committer, committables = life.recovered(1), life.prepared(1, 1, [1])
+        right, writer = permit(committer, at(1, 1), committables), life.writer(1, 2)
+        server.kill()
+        with pytest.raises(Retryable, match="could not"):
+            committer.commit_all(right, committables)
+        with pytest.raises(RestartFromCheckpoint, match="could not"):
+            life.sealed(writer, 1, 2, [2])
+        server.start()
+
+        assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+        assert life.lake.rows() == [1]
+    finally:
+        server.kill()
 
 
 class Sale(msgspec.Struct):
