@@ -68,19 +68,21 @@ def by_account(rows: list[tuple[str, int, int]]) -> dict[str, list[int]]:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("script", "workers", "rows"),
+    ("script", "workers", "rows", "sender"),
     [
-        pytest.param([f"{point}=kill" for point in SENDING[2:5]], 1, 1, id="few"),
-        campaign([f"{point}=kill" for point in SENDING], 1, 1, named="sending-1"),
-        campaign([f"{point}=kill" for point in SENDING], 3, 5, named="sending-3"),
-        campaign(AGAIN, 1, 1, named="again-1"),
-        campaign(AGAIN, 3, 1, named="again-3"),
+        pytest.param([f"{point}=kill" for point in SENDING[2:5]], 1, 1, "http", id="few"),
+        campaign([f"{point}=kill" for point in SENDING], 1, 1, "http", named="sending-1"),
+        campaign([f"{point}=kill" for point in SENDING], 3, 5, "http", named="sending-3"),
+        campaign(AGAIN, 1, 1, "http", named="again-1"),
+        campaign(AGAIN, 3, 1, "http", named="again-3"),
+        campaign([f"{point}=kill" for point in SENDING], 3, 5, "own", named="own-sending-3"),
     ],
 )
 def test_a_receiver_that_honours_keys_has_each_row_once_whenever_the_job_dies(
-    sending: Callable[..., Job], receiver: Receiver, script: list[str], workers: int, rows: int
+    sending: Callable[..., Job], receiver: Receiver, script: list[str], workers: int, rows: int, sender: str
 ) -> None:
-    job = sending(KAFKA_EOS_PARALLELISM=workers, TEST_ROWS=rows)
+    """``sender``: of HttpSink, or one that the app brings along for IdempotentSink."""
+    job = sending(KAFKA_EOS_PARALLELISM=workers, TEST_ROWS=rows, TEST_SENDER=sender)
 
     job.run(";".join(script))
 

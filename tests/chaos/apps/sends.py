@@ -1,23 +1,36 @@
-"""Running totals per account to Kafka and to a receiver over HTTP."""
+"""Running totals per account to Kafka and to a receiver over HTTP, by HttpSink or by a sender of the app's own."""
 
+import json
 import os
+import urllib.request
+from collections.abc import Sequence
 
 from running_totals import Total, running_totals
 
 from kafka_eos.connectors.http import HttpSink
+from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.kafka import KafkaSink
+
+URL, OUTBOX, ROWS = os.environ["TEST_URL"], os.environ["TEST_OUTBOX"], int(os.environ.get("TEST_ROWS", "1"))
+
+
+class Own(Receiver):
+    """It sends arrays, each row with its key."""
+
+    name = "receiver of the test"
+
+    def send(self, rows: Sequence[Row]) -> None:
+        body = json.dumps([{"id": row.key, "value": json.loads(row.value)} for row in rows]).encode()
+        request = urllib.request.Request(URL, body, {"Idempotency-Key": rows[0].key}, method="POST")
+        urllib.request.urlopen(request, timeout=30).close()
+
 
 pipeline, totals = running_totals()
 totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
-totals.sink(
-    HttpSink(
-        os.environ["TEST_URL"],
-        outbox=os.environ["TEST_OUTBOX"],
-        value=Total,
-        batch=int(os.environ.get("TEST_ROWS", "1")),
-    ),
-    name="to-service",
-)
+if os.environ.get("TEST_SENDER") == "own":
+    totals.sink(IdempotentSink(Own(), outbox=OUTBOX, value=Total, batch=ROWS), name="to-service")
+else:
+    totals.sink(HttpSink(URL, outbox=OUTBOX, value=Total, batch=ROWS), name="to-service")
 
 if __name__ == "__main__":
     pipeline.run()
