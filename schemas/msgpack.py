@@ -1,7 +1,8 @@
 """MessagePack codec, the default for state; and the codec of keys, whose bytes are the identity of a key.
 
-Rule: state comes back as what it was. Where no type is declared MessagePack would turn a tuple into a list or a
-naive datetime into text, so ``encode`` decodes again and refuses a value that would change.
+Rule: state comes back as what it was. ``encode`` decodes again: a value that is not what its type says, down to its
+fields and elements, could not be read after a restart. Where no type is declared MessagePack would turn a tuple into a
+list or a naive datetime into text, so there a value that would change is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from kafka_eos.schemas.types import checked_class, from_plain, json_schema, reas
 
 T = TypeVar("T")
 
+_ATOMS = (str, int, float, bool, bytes)
+
 
 class MsgpackCodec(Generic[T]):
     """Values of one type as MessagePack; the same value always gives the same bytes. PlanError for a bad type."""
@@ -26,6 +29,8 @@ class MsgpackCodec(Generic[T]):
     def __init__(self, tp: Any = Any) -> None:
         self.type = tp
         self._class = checked_class(tp) or object
+        self._atom = next((atom for atom in _ATOMS if tp is atom), None)
+        """The class of values that are surely read back as they are."""
         self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
         try:
             self._decode = msgspec.msgpack.Decoder(tp, dec_hook=from_plain).decode
@@ -43,7 +48,15 @@ class MsgpackCodec(Generic[T]):
             data = self._encode(value)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
-        if self.type is Any and not unchanged(back := self._decode(data), value):
+        if type(value) is self._atom:
+            return data
+        try:
+            back = self._decode(data)
+        except (ValueError, RecursionError, NotImplementedError) as error:
+            raise ValueError(
+                f"{value!r:.200} could not be read back as {type_name(self.type)}: {reason(error)}"
+            ) from error
+        if self.type is Any and not unchanged(back, value):
             raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
         return data
 

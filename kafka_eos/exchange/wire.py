@@ -9,6 +9,7 @@ letter may need it; which values come from one row, only where an exchange leave
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -127,6 +128,8 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
 
 
 _all = itertools.chain.from_iterable
+_INDEX = re.compile(r"\$\[(\d+)\]")
+"""The number of a value, in an error of msgspec's."""
 
 
 def _of_rows(batch: Batch[Any], column: Sequence[int]) -> Iterable[int]:
@@ -166,10 +169,15 @@ def decode(
     try:
         values = codec.decode(frame.values)
     except Exception as error:
-        attribution(frame.source).expect_record(error, "exchange", WireOrigin(frame).raw(0).where)
+        where = WireOrigin(frame).raw(_row_at_fault(error)).where
+        attribution(frame.source).expect_record(error, "exchange", where)
         if not isinstance(error, ValueError):
             raise
-        raise PlanError(f"values are not of the type that is declared where they change subtasks: {error}") from error
+        raise PlanError(
+            f"a value made of the record at {where} (topic/partition/offset) is not of the type that is declared "
+            f"where it changes subtasks, by values=... or as what the last function returns: {error}. Let the "
+            "function return that, or declare what it returns"
+        ) from error
     return Batch(
         values=values,
         rows=range(len(values)) if frame.rows is None else list(_numbers(_LONG, frame.rows)),
@@ -180,6 +188,12 @@ def decode(
         branch=frame.branch,
         times=None if frame.times is None else _numbers(_LONG, frame.times),
     )
+
+
+def _row_at_fault(error: Exception) -> int:
+    """The number of the value that a codec of lists complains of; the first one where it does not say."""
+    found = _INDEX.search(str(error))
+    return int(found[1]) if found else 0
 
 
 def _keys(keys: list[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError
+from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import RejectRow, StateBackend
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
@@ -29,6 +30,8 @@ from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.testing.sources import ListOrigin
 
+_EPOCH = Epoch(1)
+"""The only one that a run has."""
 _Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 
 
@@ -98,7 +101,8 @@ def run_local(
     it is one epoch, which matters for a fold with ``merge=`` only. The clock that timers look at shows ``now`` at the
     beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on by each ``Wait``.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
-    names a source that the pipeline does not have or holds a value that the source's codec cannot encode.
+    names a source that the pipeline does not have or holds a value that the source's codec cannot encode, ConfigError
+    if the state at the end could not be stored.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     names = [source.name for source in plan.sources]
@@ -118,7 +122,8 @@ def run_local(
             first = {after.after for after in plan.sources if after.name not in unread}
             return assigned.get(source, ()) if source in unread | first else ()
 
-        chain = Chain(plan, _backends(plan, directory, closing), outputs, pace=pace, clock=clock.read, waived=waived)
+        backends = _backends(plan, directory, closing)
+        chain = Chain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
             output.refuse = chain.refuse_row
@@ -143,6 +148,8 @@ def run_local(
                     chain.make_room()
             chain.nothing_read(name)
         chain.finish()
+        for backend in backends.values():
+            backend.snapshot(_EPOCH)
     return results
 
 

@@ -155,6 +155,14 @@ def test_a_value_that_would_arrive_as_another_is_refused(tp: Any, value: Any) ->
         sent(Batch([value], [0], Stored(RAWS)), tp)
 
 
+def test_the_error_of_a_value_that_is_not_what_is_declared_names_its_record() -> None:
+    raws = [RawRecord("orders", 3, offset, 0, None, None, ()) for offset in (40, 41)]
+    wrong: Any = Point("one", 2)  # type: ignore[arg-type]
+
+    with pytest.raises(PlanError, match=r"record at orders/3/41 \(topic.*Expected `float`, got `str`.*declare what it"):
+        sent(Batch([Point(1, 2), wrong], range(2), Stored(raws)), Point)
+
+
 def test_values_in_a_codec_of_their_own() -> None:
     assert sent(Batch([Point(1, None)], [0], Stored(RAWS)), AvroCodec(Point)).values == [Point(1, None)]
 

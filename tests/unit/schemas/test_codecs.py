@@ -140,6 +140,25 @@ def test_undeclared_state_that_would_change_is_refused(value: object) -> None:
         MsgpackCodec[Any]().encode(value)
 
 
+@pytest.mark.parametrize(
+    ("tp", "value"),
+    [
+        (int, "5"),
+        (int, True),
+        (str, 5),
+        (list[int], [1, "2"]),
+        (Struct, Struct(user="ann", amount="5")),  # type: ignore[arg-type]
+        (Data, Data(5, [])),  # type: ignore[arg-type]
+        (dict[str, int], {"a": None}),
+    ],
+    ids=repr,
+)
+def test_state_that_is_not_what_its_type_says_is_refused_before_it_is_stored(tp: Any, value: Any) -> None:
+    """After a restart nobody could read it."""
+    with pytest.raises(ValueError, match="could not be read back as .*: Expected"):
+        MsgpackCodec[Any](tp).encode(value)
+
+
 def test_nan_is_a_value_like_others() -> None:
     codec: MsgpackCodec[Any] = MsgpackCodec()
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.dsl import Pipeline
-from kafka_eos.errors import PlanError, PoisonRecord
+from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.records import RawRecord, Rejected
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -186,3 +186,21 @@ def test_state_expires_by_the_timestamps_of_the_inputs(source: Any) -> None:
 def test_a_source_without_a_codec_takes_no_bytes() -> None:
     with pytest.raises(PlanError, match="has no codec"):
         run_local(_totals(), {"orders": [RawRecord("orders", 0, 0, -1, None, b"", ())]})
+
+
+@pytest.mark.parametrize("value", ["text", [1, "2"], object()], ids=["another type", "an element", "no type"])
+def test_state_that_could_not_be_stored_fails_the_test_of_its_pipeline(value: Any) -> None:
+    class Keeps(ProcessFunction[str, str, str]):
+        def open(self, ctx: ProcessContext) -> None:
+            self.kept = ctx.value_state("kept", list[int])
+
+        def process(self, key: str, text: str) -> list[str]:
+            self.kept.put(value)
+            return []
+
+    pipeline = Pipeline("keeps")
+    stream = pipeline.source(ListSource([]), name="source").key_by(str).process(Keeps, name="keeps")
+    stream.sink(MemorySink(), name="sink")
+
+    with pytest.raises(ConfigError, match="state 'kept' of operator 'keeps': the value of key 'a' cannot be encoded"):
+        run_local(pipeline, {"source": ["a"]})
