@@ -251,7 +251,7 @@ def test_what_one_row_writes_is_read_by_it_and_in_the_order_of_keys() -> None:
             self.rules.put("b", 1)
             self.rules.put("a", len(self.rules))
             self.rules.remove("b")
-            self.rules.put("c", list(self.rules.items()) == [("a", 1)])
+            self.rules.put("c", int(list(self.rules.items()) == [("a", 1)]))
             assert "b" not in self.rules
             if value.value == 2:
                 self.rules.clear()
