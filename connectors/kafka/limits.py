@@ -22,6 +22,8 @@ DEFAULT_MS: Final = 3_600_000
 LONGEST_MS: Final = 2_147_483_547
 """The longest transaction timeout that librdkafka accepts: 24.8 days."""
 _BROKER_DEFAULT_MS: Final = 900_000
+_RETENTION: Final = ("retention.ms", "retention.bytes")
+"""What lets a topic with ``cleanup.policy=delete`` go of its oldest records; -1 for neither keeps them."""
 
 
 def broker_maximum_ms(rpc: KafkaRequests) -> int:
@@ -132,6 +134,18 @@ def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Right]) -> li
             f"Topic {topic} has min.insync.replicas=1: a write is acknowledged while only one replica has it."
         )
     return notices
+
+
+def rows_that_go_away(rpc: KafkaRequests, topic: str) -> str | None:
+    """A notice for a topic that is read as a table, if it lets go of the newest row of a key; else None."""
+    policy = rpc.topic_config(topic, "cleanup.policy") or "compact"
+    limits = [f"{name}={limit}" for name in _RETENTION if (limit := rpc.topic_config(topic, name)) not in (None, "-1")]
+    if "delete" not in policy or not limits:
+        return None
+    return (
+        f"Topic {topic} is read as a table, and with cleanup.policy={policy} and {', '.join(limits)} it deletes what "
+        "keys have, also where nothing newer replaces it. Set cleanup.policy=compact."
+    )
 
 
 def target(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> Target:

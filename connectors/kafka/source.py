@@ -19,6 +19,7 @@ from kafka_eos.connectors.kafka.credentials import texts
 from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter
 from kafka_eos.connectors.kafka.ends import End, Until
 from kafka_eos.connectors.kafka.formats import described, expect_readable
+from kafka_eos.connectors.kafka.limits import rows_that_go_away
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
 from kafka_eos.connectors.kafka.positions import (
     continued,
@@ -260,6 +261,11 @@ class KafkaSource(Generic[T]):
     def check(self) -> Sequence[str]:
         """See ``interfaces.CheckedSource``."""
         return expect_readable(*self.codecs().values())
+
+    def check_table(self, ctx: JobContext) -> Sequence[str]:
+        """See ``interfaces.LastingSource``."""
+        with KafkaRequests(self._cluster(ctx)) as rpc:
+            return [notice for topic in self._topics.names if (notice := rows_that_go_away(rpc, topic))]
 
     def scope(self, ctx: JobContext) -> str:
         """See ``interfaces.AskedTogether``."""

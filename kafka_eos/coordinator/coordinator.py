@@ -92,7 +92,7 @@ class Coordinator:
 
     def check(self) -> list[str]:
         """Let every source and sink check the environment. Returns notices; raises ConfigError with what to change."""
-        return [*self._outputs.check(self._context), *self._inputs.check()]
+        return [*self._outputs.check(self._context), *self._inputs.check(self._context)]
 
     def recognise(self) -> JobContext:
         """See ``Ownership``."""

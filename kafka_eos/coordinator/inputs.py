@@ -12,8 +12,8 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources, until_all_answer
 from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.interfaces import Bounded, CheckedSource, JobContext, Positions
-from kafka_eos.plan import Plan
+from kafka_eos.interfaces import Bounded, CheckedSource, JobContext, LastingSource, Positions
+from kafka_eos.plan import Plan, Table
 from kafka_eos.protocol import bootstrap
 
 
@@ -23,28 +23,34 @@ class Inputs:
     def __init__(self, plan: Plan, patience: Patience) -> None:
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._asked = {node.name: node.source for node in plan.sources}
+        self._tables = {node.name for node in plan.sources if isinstance(node, Table)}
         self._sources = Sources(self._asked)
         self._joins, self._first = plan.awaited, plan.awaited.keys() - plan.joins_of_tables.keys()
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
 
-    def check(self) -> list[str]:
+    def check(self, ctx: JobContext) -> list[str]:
         """Let every source check the environment. Returns notices; raises ConfigError with all that is to be changed.
 
         What cannot be told now is a notice: the job waits for it when it reads.
         """
         told, wrong = list[str](), dict[str, None]()
-        for name, source in self._asked.items():
-            if not isinstance(source, CheckedSource):
-                continue
+        for name in self._asked:
             try:
-                told += [f"source {name!r}: {notice}" for notice in source.check()]
+                told += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx)]
             except ConfigError as error:
                 wrong[f"source {name!r}: {error}"] = None
             except Retryable as error:
                 told.append(f"source {name!r} was not checked: {error}")
         if wrong:
             raise ConfigError("\n".join(wrong))
+        return told
+
+    def _checked(self, name: str, ctx: JobContext) -> list[str]:
+        source = self._asked[name]
+        told = list(source.check()) if isinstance(source, CheckedSource) else []
+        if name in self._tables and isinstance(source, LastingSource):
+            told += source.check_table(ctx)
         return told
 
     def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:

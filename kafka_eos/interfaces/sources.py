@@ -77,6 +77,14 @@ class CheckedSource(Protocol):
 
 
 @runtime_checkable
+class LastingSource(Protocol):
+    """A source that can tell whether the newest row of each key stays, which a table needs."""
+
+    def check_table(self, ctx: JobContext) -> Sequence[str]:
+        """At start, where a table is made of it: notices on rows that go away without another. Raises as ``check``."""
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """A source that may have an end. A job whose sources all have one ends by itself when it has come there."""
 

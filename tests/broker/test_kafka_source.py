@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -16,14 +17,18 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from kafka_eos import Pipeline
 from kafka_eos.calls import ESCAPED
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.client import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.coordinator.inputs import Inputs
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.interfaces import JobContext, Positions, Reader, RejectRecord, Services
 from kafka_eos.records import RawRecord
+from kafka_eos.testing import MemorySink
 from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write
 from tests.waiting import PATIENCE, eventually
@@ -458,3 +463,31 @@ def _lost(source: KafkaSource[Any], ctx: JobContext, known: Any) -> bool:
     except Retryable:
         return False
     return False
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"cleanup.policy": "compact"}, None),
+        ({"retention.ms": "-1"}, None),
+        ({}, "cleanup.policy=delete and retention.ms=604800000"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "9000"}, "retention.bytes=9000"),
+    ],
+    ids=["compacted", "kept for ever", "deleted after a week", "compacted and deleted"],
+)
+def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
+    ctx: JobContext, topic: Topic, config: dict[str, str], told: str | None
+) -> None:
+    name = topic(config=config)
+    pipeline: Any = Pipeline("prices")
+    table = pipeline.table(KafkaSource.records(name, key=str, value=str), name="prices")
+    stream = pipeline.source(KafkaSource(name, value=str), name="orders").key_by(str)
+    stream.join(table, lambda order, price: price, name="priced").sink(MemorySink(), name="out")
+
+    notices = Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx)
+
+    assert len(notices) == (told is not None)
+    for notice in notices:
+        assert notice.startswith(f"source 'prices': Topic {name} is read as a table, and with ")
+        assert told is not None and told in notice
+        assert notice.endswith("Set cleanup.policy=compact.")

@@ -19,7 +19,11 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.schemas import Registry, avro
 from kafka_eos.schemas.registries.registry import RegisteredSchema
 from tests.avro_witness import Schema, record
+from tests.broker.kafka_kit import job
 from tests.unit.schemas.test_avro_registry import serving
+
+CONTEXT = job("127.0.0.1:1")
+"""Nobody asks a broker here."""
 
 
 class Line(BaseModel):
@@ -44,7 +48,7 @@ def test_a_schema_that_does_not_fit_is_a_notice(schema: Schema, told: str) -> No
     registry = Registry(f"mock://{uuid4()}")
     registry.register("lines-value", RegisteredSchema("AVRO", json.dumps(schema)))
 
-    (notice,) = inputs(registry).check()
+    (notice,) = inputs(registry).check(CONTEXT)
 
     assert notice.startswith("source 'lines': ")
     assert told in notice
@@ -54,7 +58,7 @@ def test_a_registry_that_is_away_refuses_no_start_that_only_reads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    (notice,) = inputs(Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0})).check()
+    (notice,) = inputs(Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0})).check(CONTEXT)
 
     assert notice.startswith("source 'lines' was not checked: the schema registry")
 
@@ -64,4 +68,4 @@ def test_a_login_that_is_refused_stops_the_start() -> None:
         serving(lambda headers: (401, b'{"error_code": 401, "message": "Unauthorized"}')) as url,
         pytest.raises(ConfigError, match=r"source 'lines': .*basic\.auth\.user\.info"),
     ):
-        inputs(Registry(url, config={"max.retries": 0})).check()
+        inputs(Registry(url, config={"max.retries": 0})).check(CONTEXT)
