@@ -124,7 +124,7 @@ def test_nothing_is_an_upload_that_a_process_could_leave(
     assert len({*begun}) == len(begun)
 
 
-@pytest.mark.parametrize("key", ["", "id"])
+@pytest.mark.parametrize("key", ["", campaign("id")])
 def test_a_bucket_that_is_away_is_asked_again_by_a_commit_and_ends_an_attempt_of_a_writer(
     key: str, port: int, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from kafka_eos.ids import Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing
 from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, permit, standings
 from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg, left
+from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 EPOCHS = range(1, 7)
@@ -29,7 +30,7 @@ class Other(Life):
         return JobContext("orders-2", Term(term), {}, self.identity)
 
 
-@pytest.fixture(params=[DeltaLake, IcebergLake, *KEYED])
+@pytest.fixture(params=[*KEYED, campaign(DeltaLake), campaign(IcebergLake)])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     make: Callable[[Path], Lake] = request.param
     return make(tmp_path)
