@@ -80,7 +80,11 @@ class Upstream:
     def _made_by(self, function: Any, kind: type[Node], methods: Sequence[str]) -> Callable[[], Any]:
         """What makes a fresh function for a session. PlanError with the user's line if it is none for such a node."""
         quoted(lambda: expect_process_function(kind, function))
-        quoted(lambda: expect_iterables(kind.kind, **{each: getattr(function, each) for each in (*methods, "open")}))
+        quoted(
+            lambda: expect_iterables(
+                kind.kind, **{each: getattr(function, each) for each in (*methods, "open", "close")}
+            )
+        )
         return function if isinstance(function, type) else lambda: copy.deepcopy(function)
 
     def _expect_functions(self, verb: str, **functions: object) -> None:

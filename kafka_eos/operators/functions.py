@@ -226,6 +226,12 @@ class TimedFunction(Generic[K, U]):
     side_outputs: Sequence[OutputTag[Any]] = ()
     """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
 
+    def close(self) -> None:
+        """Let go of what ``open`` has opened: a client, a file. Called at the end of each session, behind all records.
+
+        A process that is killed calls nothing, so nothing may depend on it; what is raised here is a warning.
+        """
+
     def on_timer(self, key: K, time: int) -> Iterable[U]:
         """Outputs for a timer of a key, that fires now. Define it to set timers (``ctx.timers()``).
 

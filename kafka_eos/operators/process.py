@@ -11,10 +11,12 @@ number, since the row that counts them would stay for ever.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_origin
 
+from kafka_eos.attribution import told
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
@@ -248,7 +250,7 @@ class Process:
         return (*self._states.values(), *(timing.timers for timing in both if timing is not None))
 
     def close(self) -> None:
-        return None
+        close_function(self._ctx.operator, self._function)
 
     def _state(
         self, name: str, tp: Any, kind: StateKind, ttl: Ttl | None, namespaced: bool, entry: Codec[Any] | None = None
@@ -275,6 +277,14 @@ def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag
             "side_outputs = (…,)"
         )
     return Tagged(tag.name, value)
+
+
+def close_function(operator: str, function: Any) -> None:
+    """Call ``close`` of the user's function. What it raises is a warning: all records of the session are done."""
+    try:
+        function.close()
+    except Exception as error:  # noqa: BLE001 (user code may raise anything)
+        warnings.warn(f"close of operator {operator!r} raised {told(error)}", RuntimeWarning, stacklevel=2)
 
 
 def defines(function: object, method: str) -> bool:
@@ -314,4 +324,5 @@ def declared(operator: Process) -> tuple[StateDescriptor[Any], ...]:
         return _Unbound()
 
     operator.open(OperatorContext("declared", note, reject, timers=note, broadcast_state=nothing))
+    operator.close()
     return tuple(found)

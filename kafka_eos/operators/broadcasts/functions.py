@@ -88,6 +88,9 @@ class BroadcastProcessFunction(Generic[T, B, U]):
     def open(self, ctx: BroadcastContext) -> None:
         """Declare broadcast states here and keep the handles. Nothing else on ``self`` survives a restart."""
 
+    def close(self) -> None:
+        """Let go of what ``open`` has opened, as ``ProcessFunction.close`` does."""
+
     def process(self, value: T) -> Iterable[U]:
         """Outputs for one record of the stream. It reads broadcast state and does not change it."""
         raise NotImplementedError(f"{type(self).__name__} does not define process(value)")

@@ -19,7 +19,7 @@ from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, K
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.operators.keyed import KeyTimers, Writes
 from kafka_eos.operators.outputs import listed
-from kafka_eos.operators.process import Process, tagged
+from kafka_eos.operators.process import Process, close_function, tagged
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
 from kafka_eos.plan import input_of
@@ -67,7 +67,7 @@ class BroadcastOperator(_WithCopies):
         self._opening = False
 
     def close(self) -> None:
-        return None
+        close_function(self._ctx.operator, self._function)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening or self._copies.telling:

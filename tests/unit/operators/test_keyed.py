@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos import PlanError, ProcessContext, ProcessFunction
+from kafka_eos import Pipeline, PlanError, ProcessContext, ProcessFunction
+from kafka_eos.testing import ListSource, MemorySink, run_local
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -214,3 +215,43 @@ def test_state_that_is_declared_too_late_is_refused(bench: Any) -> None:
 
     with pytest.raises(PlanError, match=r"open\(ctx\)"):
         bench.run(lambda s: s.key_by(key).process(Late, name="late"), ["a1"])
+
+
+def test_a_function_is_closed_once_behind_all_records() -> None:
+    done: list[str] = []
+
+    class Client(ProcessFunction[str, str, str]):
+        def open(self, ctx: ProcessContext) -> None:
+            done.append("open")
+
+        def process(self, key: str, value: str) -> list[str]:
+            done.append(value)
+            return []
+
+        def close(self) -> None:
+            done.append("close")
+
+    assert _run(Client) == {"sink": []}
+
+    assert done == ["open", "a1", "b2", "close"]
+
+
+def test_what_close_raises_is_a_warning_and_the_outputs_are_there() -> None:
+    class Broken(ProcessFunction[str, str, str]):
+        def process(self, key: str, value: str) -> list[str]:
+            return [value]
+
+        def close(self) -> None:
+            raise ConnectionError("gone")
+
+    with pytest.warns(
+        RuntimeWarning, match=r"close of operator 'fn' raised ConnectionError: gone \(raised at .*test_k"
+    ):
+        assert _run(Broken) == {"sink": ["a1", "b2"]}
+
+
+def _run(function: type[ProcessFunction[str, str, str]]) -> dict[str, list[Any]]:
+    pipeline = Pipeline("closes")
+    stream = pipeline.source(ListSource([]), name="source").key_by(key).process(function, name="fn")
+    stream.sink(MemorySink(), name="sink")
+    return run_local(pipeline, {"source": ["a1", "b2"]})
