@@ -18,7 +18,9 @@ _SECRET = re.compile(
     r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
 )
 
-_LOGIN = re.compile(r"://[^/@,\s]*@")
+_LOGIN = re.compile(r"://[^/,\s]*@")
+"""Up to the last @ before the path: a password may hold one as it is."""
+_QUERY = re.compile(r"(://[^?,\s]*)\?[^,\s]*")
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, str]:
@@ -59,8 +61,8 @@ def text_of(path: Path) -> str:
 
 
 def without_login(text: str) -> str:
-    """Addresses as they are, but for a login in one."""
-    return _LOGIN.sub("://", text)
+    """Addresses as they are, but for a login in one, and for what is asked: a token is often given there."""
+    return _QUERY.sub(r"\1", _LOGIN.sub("://", text))
 
 
 class MaskedConfig(dict[str, str | int | float | bool]):

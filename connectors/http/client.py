@@ -138,11 +138,16 @@ def _fit(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
+_HOW: Final = (
+    "Give one such as https://example.com/orders, and a token in headers=. (It is not shown, as a secret may be in it.)"
+)
+
+
 def _address(url: str) -> httpx2.URL:
     try:
         found = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError) as error:
-        raise ConfigError(f"HttpSink({url!r}): {error}") from None
+    except (httpx2.InvalidURL, TypeError):
+        raise ConfigError(f"HttpSink cannot read the address of its receiver. {_HOW}") from None
     if found.scheme not in ("http", "https") or not found.host:
-        raise ConfigError(f"HttpSink({url!r}) names no receiver: give its address, such as https://example.com/orders")
+        raise ConfigError(f"HttpSink has an address that names no receiver. {_HOW}")
     return found

@@ -63,6 +63,8 @@ class Registry:
 
     def __init__(self, url: str, *, config: Mapping[str, Any] | None = None) -> None:
         expect_extra("registry", "Registry")
+        if "://" not in url:  # it is not shown: a login may be in it
+            raise ConfigError("Registry has an address that names no registry: give one such as https://registry:8081")
         self.url = without_login(url)
         """For people: without a login."""
         self._config = {**_DEFAULTS, **(config or {}), "url": url}

@@ -301,8 +301,9 @@ def test_nothing_that_is_secret_is_shown_or_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"url": "example.com"}, "names no receiver: give its address"),
+        ({"url": "example.com"}, "names no receiver. Give one such as"),
         ({"url": "ftp://example.com"}, "names no receiver"),
+        ({"url": "https://app:hunter2@example.com:port"}, "cannot read the address"),
         ({"headers": {"Authorization": "Bearer "}}, "Authorization has a value that HTTP does not allow"),
         ({"headers": {"X": "a\nb"}}, "no space at its ends"),
         ({"headers": {"X": ""}}, "Is what it is made of empty"),
