@@ -182,7 +182,9 @@ def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
         first = last = error.java_exception.getCause() or error.java_exception
         while last.getCause() is not None:
             last = last.getCause()
-        said = str(first.toString()) + (f", because of {last.toString()}" if last != first else "")
+        # The text of a login that failed goes on with the trace of what it failed of.
+        said, why = (str(each.toString()).partition("\n")[0] for each in (first, last))
+        said += f", because of {why}" if last != first else ""
         for each in hidden:
             said = said.replace(each, MASK)
         raise ConfigError(f"the audit could not {what}: {said}") from (None if hidden else error)

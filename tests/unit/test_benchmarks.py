@@ -240,7 +240,7 @@ POINTS: Mapping[str, tuple[Benchmark, list[Row]]] = {
     "metrics": (
         metrics.BENCHMARK,
         [
-            {"workload": workload, "pair": pair, "watched": watched, "rate": 1e5, "cpu": 2.0, "load": 0.1}
+            {"workload": workload, "pair": pair, "watched": watched, "rate": 1e5, "cpu": 2.0, "own": 0.1, "load": 0.1}
             for workload in metrics.WORKLOADS
             for pair in (1, 2)
             for watched in (False, True)
@@ -306,7 +306,8 @@ def test_the_cost_of_metrics_is_the_middle_of_pairs() -> None:
     rates = {(1, False): 100.0, (1, True): 99.0, (2, False): 50.0, (2, True): 48.0, (3, False): 80.0, (3, True): 80.8}
     rows = [{"pair": pair, "watched": watched, "rate": rate} for (pair, watched), rate in rates.items()]
 
-    assert metrics.more(rows, "rate", -1) == "+1.0 % (-1.0 … +4.0)"
+    slower = [1 - on["rate"] / off["rate"] for off, on in metrics.pairs(rows)]
+    assert metrics.told(slower) == "+1.0% (-1.0% … +4.0%)"
 
 
 @pytest.mark.slow
