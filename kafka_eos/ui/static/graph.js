@@ -82,20 +82,29 @@ function Box({ operator, at, width, rates }) {
   </g>`;
 }
 
+// What is written at an edge: its rate, or in two short lines that it is blocked, as boxes may stand close together.
+function Flow({ way, told, upright }) {
+  const x = way.x + (upright ? 6 : 0), y = way.y - (upright ? 0 : 6);
+  const kind = `flow ${told.level} ${upright ? "beside" : ""}`;
+  if (told.held > 0.1) {
+    return html`<text x=${x} y=${y} class=${kind}><tspan x=${x} dy="-13">blocked</tspan><tspan x=${x} dy="13">${share(told.held)}</tspan></text>`;
+  }
+  return told.flow === undefined || told.flow === null ? null : html`<text x=${x} y=${y} class=${kind}>${rate(told.flow)}</text>`;
+}
+
 export function Graph({ operators, rates, upright, room }) {
   const { places, box, width, height } = layout(operators, upright, room);
   const byName = new Map(operators.map((each) => [each.name, each]));
   const edges = operators.flatMap((to) => to.inputs.filter((name) => byName.has(name)).map((name) => [byName.get(name), to]));
+  const ways = edges.map(([from, to]) => ({
+    way: curve(places.get(from.name), places.get(to.name), box, upright),
+    told: edge(from, to, rates),
+  }));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="The plan as a graph; it is told in words below">
     <svg class="graph" width=${width + 4} height=${height + 4} viewBox=${`-2 -2 ${width + 4} ${height + 4}`} aria-hidden="true">
-      ${edges.map(([from, to]) => {
-        const way = curve(places.get(from.name), places.get(to.name), box, upright);
-        const told = edge(from, to, rates);
-        const label = told.held > 0.1 ? `blocked ${share(told.held)}` : told.flow !== undefined && told.flow !== null ? rate(told.flow) : "";
-        return html`<path d=${way.d} class=${`edge ${told.level}`} />
-          ${label && html`<text x=${way.x + (upright ? 6 : 0)} y=${way.y - (upright ? 0 : 6)} class=${`flow ${told.level} ${upright ? "beside" : ""}`}>${label}</text>`}`;
-      })}
+      ${ways.map(({ way, told }) => html`<path d=${way.d} class=${`edge ${told.level}`} />`)}
       ${operators.map((each) => html`<${Box} operator=${each} at=${places.get(each.name)} width=${box} rates=${rates} />`)}
+      ${ways.map(({ way, told }) => html`<${Flow} way=${way} told=${told} upright=${upright} />`)}
     </svg>
   </div>`;
 }
