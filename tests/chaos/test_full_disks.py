@@ -7,6 +7,7 @@ what is missing, and the job goes on by itself.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -20,7 +21,7 @@ import pytest
 from kafka_eos.demo.postgres import Postgres
 from tests.chaos import test_lake, test_tables
 from tests.chaos.harness import Job, feed
-from tests.chaos.running import events, has_output, running, standing
+from tests.chaos.running import check_all, events, has_output, running, standing
 from tests.chaos.small_disk import MayNotMount, SmallDisk, small_disk
 from tests.waiting import PATIENCE
 
@@ -59,6 +60,36 @@ def filled_and_emptied(job: Job, disk: SmallDisk, what: str) -> None:
         run.until_all_committed()
         run.drain()
     assert [event for event in events(job) if event["event"] == "revoked"] == []
+
+
+def test_a_disk_of_local_state_that_is_full_is_tried_again_with_pauses_that_grow(
+    new_job: Callable[..., Job], small: SmallDisk
+) -> None:
+    """Each attempt lets go of what the one before had there, and finds that taken as well."""
+    settings = {
+        "KAFKA_EOS_STATE_DIR": small.where / "state",
+        "KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES": 1000,
+        "KAFKA_EOS_RESTART_BACKOFF_RESET": "10m",
+    }
+    job = new_job(300, **PATIENT, **settings)
+
+    with running(job) as run:
+        run.until_output()
+        small.keep_full()
+        feed(job.bootstrap, job.input, range(10_000, 10_400))
+        run.until(lambda: len(pauses(run.log)) > 5, "try again and again", 2 * PATIENCE)
+        small.make_room()
+        feed(job.bootstrap, job.input, range(10_400, 10_500))
+        run.until_all_committed()
+        run.drain()
+
+    assert pauses(run.log) == sorted(pauses(run.log))
+    check_all(job)
+
+
+def pauses(log: str) -> list[float]:
+    """Seconds that the job has waited before attempts."""
+    return [float(seconds) for seconds in re.findall(r"the next attempt begins in (\S+) s", log)]
 
 
 @pytest.mark.parametrize("of", ["TEST_OUT_DIR", "TEST_TABLES"], ids=["files", "tables"])
