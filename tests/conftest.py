@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, settings
 from kafka_eos.demo.postgres import Postgres
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
+from kafka_eos.spark.live import OF_OUR_OWN
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
 from tests.postgres_server import databases, shared
@@ -207,6 +208,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     settings = {
         "spark.jars": ",".join(map(str, fetch_jars("spark"))),
         "spark.ui.enabled": "false",
+        **OF_OUR_OWN,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

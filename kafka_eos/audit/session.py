@@ -19,7 +19,7 @@ from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
-from kafka_eos.spark.live import is_live, is_submitted, submitted_session
+from kafka_eos.spark.live import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 from kafka_eos.spark.session import check_python
 
 if TYPE_CHECKING:
@@ -134,12 +134,13 @@ def open_session(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    _remember_classes(spark)
+    remember_classes(spark)
     return spark
 
 
 def _apart(given: SparkSession) -> SparkSession:
     """A session beside ``given``, in the same application, with the audit's settings; it ends with that one."""
+    remember_classes(given)
     own = given.newSession()
     for name, value in _SQL.items():
         own.conf.set(name, value)
@@ -150,12 +151,6 @@ def _spark_home() -> str:
     import pyspark
 
     return os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
-
-
-def _remember_classes(spark: SparkSession) -> None:
-    """Python asks for these at each column of each query, and the JVM then looks through all its jars for them."""
-    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils"):
-        setattr(spark._jvm, name, getattr(spark._jvm, name))
 
 
 def _require_connector(spark: SparkSession) -> None:
@@ -180,6 +175,7 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} {_LOGGING}{_log_settings().as_uri()}",
         "spark.executorEnv.PYTHONPATH": workers_path,
+        **OF_OUR_OWN,
         **_SQL,
         "spark.sql.shuffle.partitions": str(partitions),
         # The audit reads each topic once or twice: a cached consumer would only hold sockets open.

@@ -6,10 +6,30 @@ Rule: nothing here starts Spark. Whoever asks has made sure that pyspark is ther
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_ASKED_FOR = (
+    "PythonSQLUtils",
+    "PythonUtils",
+    "SimplePythonFunction",
+    "functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
+    "org.apache.spark.sql.expressions.Window",
+    "org.apache.spark.sql.functions",
+)
+"""Classes that pyspark names in the JVM."""
+OF_OUR_OWN: Final[Mapping[str, str]] = {
+    # Else pyspark looks, at each function of a column, for the line of the program that called it: nobody is shown it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+"""Settings of a session that we open ourselves: Python takes them over once in a process."""
 
 
 def is_submitted() -> bool:
@@ -31,3 +51,10 @@ def submitted_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
+
+
+def remember_classes(session: SparkSession) -> None:
+    """Python asks for these at each column of each query, and the JVM then looks through all its jars for them."""
+    jvm = session._jvm
+    for name in _ASKED_FOR:
+        setattr(jvm, name, getattr(jvm, name))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kafka_eos import __version__
 from kafka_eos.errors import ConfigError
-from kafka_eos.spark.live import is_live, is_submitted, submitted_session
+from kafka_eos.spark.live import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +93,7 @@ def _defaults(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONPATH": path,
         "spark.log.level": "ERROR",
+        **OF_OUR_OWN,
     }
     if master.startswith("local"):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -102,6 +103,7 @@ def _defaults(master: str) -> dict[str, str]:
 def prepared(session: SparkSession) -> SparkSession:
     """A session for epochs on the same cluster, with SQL settings of its own. ConfigError for unsafe settings."""
     check(session)
+    remember_classes(session)
     own = session.newSession()
     for key, value in _SETTINGS.items():
         own.conf.set(key, value)

@@ -139,7 +139,11 @@ def test_kafka(bootstrap: str, topic: Callable[..., str], admin: AdminClient) ->
                 gone.result(PATIENCE)
 
         return SourceUnderTest(
-            lambda: KafkaSource(names, value=str, **options), WORDS, grow=grow, lose=lose, settings=settings
+            lambda: KafkaSource(names, value=str, config={"fetch.wait.max.ms": 10}, **options),
+            WORDS,
+            grow=grow,
+            lose=lose,
+            settings=settings,
         )
 
     settings = {"bootstrap_servers": bootstrap}
