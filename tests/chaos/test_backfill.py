@@ -21,6 +21,7 @@ NewJob = Callable[..., Job]
 FILES, ROWS, LIVE = 8, 100, 200
 IN_FILES = FILES * ROWS
 BASE = time.time_ns() // 1_000_000
+DEATHS = "worker.ack.before=kill@3;commit.before=kill@3;bootstrap.done=kill;worker.ack.before=kill@2"
 LAST = 3_000_000
 """Ids of payments behind all others: event time comes to the others with them."""
 
@@ -73,9 +74,16 @@ def test_a_backfill_that_is_killed_hands_over_to_kafka_each_record_once_and_in_o
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("workers", [pytest.param(3, id="3"), campaign(1, named="1")])
+@pytest.mark.parametrize(
+    ("script", "workers"),
+    [
+        pytest.param("commit.before=kill@3;bootstrap.done=kill", 3, id="few"),
+        campaign(DEATHS, 3, named="3"),
+        campaign(DEATHS, 1, named="1"),
+    ],
+)
 def test_a_table_of_a_database_comes_before_the_topic_too(
-    new_job: NewJob, database: Callable[[], str], workers: int
+    new_job: NewJob, database: Callable[[], str], script: str, workers: int
 ) -> None:
     """Rows that are written, and those that are changed when they have been read, do not count."""
     job = begun(new_job, KAFKA_EOS_PARALLELISM=workers, TEST_DATABASE=database())
@@ -87,7 +95,7 @@ def test_a_table_of_a_database_comes_before_the_topic_too(
             run.until(lambda: run.count("committed") >= 2, "commit some of the table")
         connection.execute("INSERT INTO payments VALUES (-1, 'a1', 1), (5000000, 'a1', 1)")
 
-    job.run("worker.ack.before=kill@3;commit.before=kill@3;bootstrap.done=kill;worker.ack.before=kill@2")
+    job.run(script)
 
     check(job)
 
