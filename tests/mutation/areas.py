@@ -68,7 +68,10 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/state/restoring.py": (f"{STATE}/test_restoring.py",),
     },
     "timers": {
-        "kafka_eos/operators/event_time.py": ("tests/unit/operators/test_event_time.py",),
+        "kafka_eos/operators/event_time.py": (
+            "tests/unit/operators/test_event_time.py",
+            "tests/unit/operators/test_async_map.py",
+        ),
         "kafka_eos/operators/firing.py": ("tests/unit/operators/test_event_time.py",),
         "kafka_eos/operators/timestamps.py": (
             "tests/unit/operators/test_event_time.py",

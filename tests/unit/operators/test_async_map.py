@@ -316,11 +316,35 @@ def test_a_stream_is_idle_again_when_the_last_row_that_waits_is_answered(tmp_pat
         assert (bench.values, bench.late) == ([(0, [90, 100])], [])
 
 
-def _meeting(let_go: threading.Event, ordered: bool) -> Pipeline:
-    """Windows of two streams, of which one asks."""
+def test_a_stream_that_was_idle_between_two_rows_is_not_while_the_second_one_waits(tmp_path: Path) -> None:
+    first, second, clock = threading.Event(), threading.Event(), count(1.0)
+    with ExitStack() as closing:
+        plan = _meeting(first, ordered=True, second=second).plan()
+        bench = Meeting(plan, tmp_path, closing, Pace(0.0, lambda: next(clock)))
+        chain = bench.open(splits=("asked/0", "plain/0"))
+        bench.push("plain", 90)
+        bench.push("asked", 100)
+        bench.silence()
+        bench.push("asked", 200)
+        first.set()
+        until = time.monotonic() + 20
+        while len(chain.held("ask-requests")[0]) > 1 or len(chain.held("ask-requests")) > 1:
+            assert time.monotonic() < until, "the first row is not answered"
+            chain.collect()
+        bench.push("plain", 5000)
+        assert bench.values == []
+
+        second.set()
+        chain.finish()
+
+        assert bench.late == []
+
+
+def _meeting(let_go: threading.Event, ordered: bool, second: threading.Event | None = None) -> Pipeline:
+    """Windows of two streams, of which one asks. ``second``: what 200 waits for."""
 
     def ask(value: int) -> int:
-        let_go.wait(20)
+        (second if second is not None and value == 200 else let_go).wait(20)
         return value
 
     pipeline = Pipeline("meeting")
