@@ -453,7 +453,7 @@ def test_a_payload_from_elsewhere_is_refused(life: Life, change: dict[str, objec
 def test_a_place_that_cannot_be_a_table_is_refused_with_the_sink(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    for given, why in (("", "names no table"), ("gs://bucket/sales", "and to s3://bucket/prefix, not to gs://")):
+    for given, why in (("", "names no table"), ("gs://bucket/sales", "in s3://bucket/prefix, not in gs://")):
         with pytest.raises(ConfigError, match=why):
             DeltaSink(given)
     for name, why in (
