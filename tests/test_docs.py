@@ -1053,7 +1053,9 @@ class Walk:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_relative_link_resolves(page: Path) -> None:
-    broken = [link for link in _LINK.findall(prose(page)) if not _resolves(page, link)]
+    text = re.sub(r"`[^`\n]*`", "", prose(page))  # code such as bucket[16](user) is no link
+
+    broken = [link for link in _LINK.findall(text) if not _resolves(page, link)]
 
     assert broken == []
 
