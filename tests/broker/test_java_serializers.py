@@ -128,6 +128,28 @@ class Basket(msgspec.Struct):
     numbers: list[int] = []
 
 
+class Price(msgspec.Struct):
+    cents: int
+
+
+class Priced(msgspec.Struct):
+    user: str
+    price: Price
+
+
+def test_avro_that_refers_to_another_schema_is_read_by_java(java: JavaSerdes, registry: RegistryServer) -> None:
+    """It asks the registry for the other one."""
+    made: Any = avro(
+        Priced, registry=Registry(registry.url), references={Price: "java-parts-price"}, auto_register=True
+    )
+    codec = made.for_topic("java-parts", "value")
+    codec.check()
+
+    told = java.avro_told(registry.url, "java-parts", codec.encode(Priced("ann", Price(3))))
+
+    assert told == {"user": "ann", "price": {"cents": 3}}
+
+
 def test_json_schema(java: JavaSerdes, registry: RegistryServer) -> None:
     """Java compares each value with the schema that we have registered, when it reads and when it writes."""
     baskets = json_schema(Basket, registry=Registry(registry.url), auto_register=True).for_topic("java-json", "value")
