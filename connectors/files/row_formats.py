@@ -23,6 +23,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.schemas import codec_for
 
+FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
 _BATCH: Final = 4096
 _LARGEST: Final = (1 << 31) - 1
 """Characters of a cell of CSV: pyarrow ends before."""
@@ -70,7 +71,7 @@ def reading(name: str, tp: Any, *, in_partitions: bool = False) -> Reading:
         case "parquet":
             expect_extra("parquet", what)
             return Reading(name, ("*.parquet",), _parquet, _with_columns(converter(what, tp), tp), said)
-    raise ConfigError(f"format={name!r}: FileSource reads jsonl, csv, avro and parquet")
+    raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
 
 
 def _with_columns(

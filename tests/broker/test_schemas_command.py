@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kafka_eos.cli import app
 from kafka_eos.schemas import Registry
-from kafka_eos.schemas.registries.registry import RegisteredSchema
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from kafka_eos.state.builder import SavepointBuilder
 from tests.avro_witness import Schema, record
 from tests.registry_server import RegistryServer
@@ -179,3 +179,21 @@ def test_state_is_compared_with_a_savepoint(checked: Checked) -> None:
     assert "WRONG  state gone.count" in said
     _, said = checked.says("diff", "--from", str(checked.home / "saved"))
     assert "  value: shop (string) is only there" in said
+
+
+def test_the_models_of_a_subject_are_printed_with_all_that_it_refers_to(checked: Checked) -> None:
+    money = RegisteredSchema("AVRO", json.dumps(record("com.shop.Money", cents="long")))
+    checked.registry.register(f"{checked.topic}-money", money)
+    order = json.dumps(record("com.shop.Order", user="string", price="com.shop.Money", note=(["null", "string"], None)))
+    references = (Reference("com.shop.Money", f"{checked.topic}-money", 1),)
+    checked.registry.register(f"{checked.topic}-value", RegisteredSchema("AVRO", order, references))
+
+    answer = CliRunner().invoke(app, ["schemas", "model", f"{checked.topic}-value", "--registry", checked.url])
+
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.splitlines()[4:] == [
+        "", "class Money(BaseModel):", "    cents: int", "", "", "class Order(BaseModel):", "    user: str",
+        "    price: Money", "    note: None | str = None",
+    ]  # fmt: skip
+    missing = CliRunner().invoke(app, ["schemas", "model", "none-value", "--registry", checked.url])
+    assert missing.exit_code != 0

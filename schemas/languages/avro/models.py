@@ -1,0 +1,125 @@
+"""A schema of Avro as pydantic models, in Python's text: what somebody begins with who reads a topic of others.
+
+Pure. Rule: the models give a schema that means the same; what has no counterpart is a ValueError that names the field.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kafka_eos.schemas.languages.avro.foreign import Names, parsed
+
+_PLAIN: Final[Mapping[str, str]] = {
+    "null": "None", "boolean": "bool", "int": "int", "long": "int", "float": "float", "double": "float",
+    "string": "str", "bytes": "bytes",
+}  # fmt: skip
+_LOGICAL: Final[Mapping[str, str]] = {
+    "timestamp-micros": "datetime.datetime",
+    "timestamp-millis": "datetime.datetime",
+    "date": "datetime.date",
+    "uuid": "uuid.UUID",
+}
+_IMPORTS: Final = (
+    ("datetime.", "import datetime"),
+    ("enum.", "import enum"),
+    ("uuid.", "import uuid"),
+    ("Decimal", "from decimal import Decimal"),
+    ("Annotated", "from typing import Annotated"),
+)
+
+
+def as_models(schema: Any, named: list[Any]) -> str:
+    """``named``: the schemas that it refers to, each before whoever needs it. ValueError if it is no record."""
+    found, names = parsed(schema, named)
+    if not isinstance(found, dict) or found["type"] not in ("record", "error"):
+        raise ValueError("it is no record")
+    models = _Models(names)
+    models.type(found, found["name"])
+    text = "\n\n\n".join([*models.classes, *models.rebuilt()])
+    imports = [line for word, line in _IMPORTS if word in text]
+    pydantic = "from pydantic import BaseModel, Field" if "Field(" in text else "from pydantic import BaseModel"
+    first = [*(["\n".join(sorted(imports, key=lambda line: line.startswith("from")))] if imports else []), pydantic]
+    return "\n\n".join(["from __future__ import annotations", *first]) + "\n\n\n" + text + "\n"
+
+
+class _Models:
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.classes: list[str] = []
+        self._done: dict[str, str] = {}
+        """Classes by the full names of their types."""
+        self._open: list[str] = []
+        self._late: set[str] = set()
+
+    def rebuilt(self) -> Iterator[str]:
+        """What stands behind classes that name later ones."""
+        if self._late:
+            yield "\n".join(f"{name}.model_rebuild()" for name in sorted(self._late))
+
+    def type(self, schema: Any, at: str) -> str:
+        """A type as an annotation says it."""
+        if isinstance(schema, list):
+            return " | ".join(self.type(each, at) for each in schema)
+        if isinstance(schema, str):
+            return _PLAIN[schema] if schema in _PLAIN else self.type(self._names[schema], at)
+        match schema["type"]:
+            case "record" | "error" | "enum" as kind:
+                return self._class(schema, kind == "enum", at)
+            case "array":
+                return f"list[{self.type(schema['items'], f'{at}[]')}]"
+            case "map":
+                return f"dict[str, {self.type(schema['values'], f'{at}{{}}')}]"
+            case "bytes" if "precision" in schema:
+                digits = f"max_digits={schema['precision']}, decimal_places={schema.get('scale', 0)}"
+                return f"Annotated[Decimal, Field({digits})]"
+            case str() as kind if kind in _PLAIN:
+                return _LOGICAL.get(schema.get("logicalType", ""), _PLAIN[kind])
+        raise ValueError(f"{at}: {schema['type']} has no counterpart in a model")
+
+    def _class(self, schema: Any, is_enum: bool, at: str) -> str:
+        full: str = schema["name"]
+        name = full.rpartition(".")[2]
+        if full in self._done:
+            if full in self._open:
+                self._late.update(self._done[each] for each in self._open[self._open.index(full) + 1 :])
+            return name
+        if name in self._done.values():
+            raise ValueError(f"{at}: two of its types are called {name}")
+        self._done[full] = _spoken(name, at)
+        self._open.append(full)
+        lines = self._members(schema) if is_enum else self._fields(schema, at)
+        self._open.remove(full)
+        self.classes.append("\n".join(lines))
+        return name
+
+    def _members(self, schema: Any) -> list[str]:
+        symbols = [f'    {each}{"_" if keyword.iskeyword(each) else ""} = "{each}"' for each in schema["symbols"]]
+        return [f"class {schema['name'].rpartition('.')[2]}(enum.Enum):", *symbols]
+
+    def _fields(self, schema: Any, at: str) -> list[str]:
+        lines = [f"class {schema['name'].rpartition('.')[2]}(BaseModel):"]
+        for field in schema["fields"]:
+            path = f"{at}.{field['name']}"
+            said = f"    {_spoken(field['name'], path)}: {self.type(field['type'], path)}"
+            lines.append(f"{said} = {self._default(field, path)}" if "default" in field else said)
+        return lines if len(lines) > 1 else [*lines, "    pass"]
+
+    def _default(self, field: Any, at: str) -> str:
+        schema, value = field["type"], field["default"]
+        first = schema[0] if isinstance(schema, list) else schema
+        first = self._names.get(first, first) if isinstance(first, str) else first
+        kind = first["type"] if isinstance(first, dict) else first
+        if kind == "enum":
+            return f"{first['name'].rpartition('.')[2]}.{value}{'_' if keyword.iskeyword(value) else ''}"
+        logical = isinstance(first, dict) and ("precision" in first or first.get("logicalType") in _LOGICAL)
+        if logical or kind in ("bytes", "record") or (kind in ("array", "map") and value):
+            raise ValueError(f"{at}: its default, {value!r}, has no counterpart in a model: take it out")
+        return repr(float(value) if kind in ("float", "double") else value)
+
+
+def _spoken(name: str, at: str) -> str:
+    if keyword.iskeyword(name) or name.startswith("_"):
+        raise ValueError(f"{at}: a model cannot have a field or a class that is called {name}")
+    return str(name)
