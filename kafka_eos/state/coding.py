@@ -50,7 +50,11 @@ class CodedRows(Generic[T]):
 
     def _unreadable(self, error: ValueError) -> ConfigError:
         codec = self.descriptor.value.name
-        return ConfigError(f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}")
+        return ConfigError(
+            f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}. Declare a type that reads it, "
+            "too, as int | str where both are there; or begin with a savepoint in which it is changed "
+            "(docs/savepoints.md)"
+        )
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
         rows = self._layout.finish(self._encoded(self._layout.encode, keys))

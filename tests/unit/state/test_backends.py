@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from state_codecs import KEY, OTHER, TOTAL, JsonText, Versioned
 from state_world import Kind, World
@@ -16,6 +17,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CacheUse, FileRef, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.schemas import MsgpackCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import GROUPING, key_group_range
 
@@ -423,3 +425,24 @@ def test_a_state_that_is_forgotten_is_gone_from_the_next_checkpoint_and_may_come
     assert third.value(StateDescriptor("gone", KEY, JsonText("number"))).get("k") is None
     with pytest.raises(Bug, match="has opened"):
         second.forget("kept")
+
+
+class Unchecked(MsgpackCodec[Any]):
+    """As earlier versions wrote: nobody asked whether a value is what its type says."""
+
+    def encode(self, value: Any) -> bytes:
+        return msgspec.msgpack.encode(value)
+
+
+def test_a_value_that_the_declared_type_cannot_read_is_an_error_with_a_way_out(world: World) -> None:
+    def kept(codec: MsgpackCodec[Any]) -> StateDescriptor[Any]:
+        return StateDescriptor("kept", KEY, codec)
+
+    backend = world.open()
+    backend.value(kept(Unchecked(list[int]))).put("a", ["text"])
+    handle = snapshot(world, backend)
+
+    unreadable = r"cannot be read by codec 'msgpack'.*Expected `int`.*Declare a type that reads it"
+    with pytest.raises(ConfigError, match=unreadable):
+        world.open([handle]).value(kept(MsgpackCodec(list[int]))).get("a")
+    assert world.open([handle]).value(kept(MsgpackCodec(list[int | str]))).get("a") == ["text"]
