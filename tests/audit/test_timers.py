@@ -153,11 +153,17 @@ class Nothing(ProcessFunction[str, str, str]):
     def open(self, ctx: ProcessContext) -> None:
         ctx.timers()
 
+    def process(self, key: str, value: str) -> list[str]:
+        return []
+
     def on_timer(self, key: str, time: int) -> list[str]:
         return []
 
 
 class NothingByTheClock(ProcessFunction[str, str, str]):
+    def process(self, key: str, value: str) -> list[str]:
+        return []
+
     def on_processing_timer(self, key: str, time: int) -> list[str]:
         return []
 
