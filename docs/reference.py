@@ -71,6 +71,7 @@ SECTIONS: Final = (
             "CoProcessFunction",
             "ProcessContext",
             "Timers",
+            "Counter",
             "OutputTag",
             "KeyState",
             "ListState",

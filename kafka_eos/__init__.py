@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from kafka_eos.operators.functions import (
         AggregatingState,
         CoProcessFunction,
+        Counter,
         KeyState,
         ListState,
         MapState,
@@ -97,6 +98,7 @@ __all__ = [
     "CommittableLost",
     "ConfigError",
     "ConnectedStreams",
+    "Counter",
     "CorruptCheckpoint",
     "DerivedNameWarning",
     "EnvironmentFailed",
@@ -170,8 +172,8 @@ _HOMES = {
         "KeyedBroadcastProcessFunction",
     ),
     "operators.functions": (
-        "AggregatingState", "CoProcessFunction", "KeyState", "ListState", "MapState", "OutputTag", "ProcessContext",
-        "ProcessFunction", "ReducingState", "Timers",
+        "AggregatingState", "CoProcessFunction", "Counter", "KeyState", "ListState", "MapState", "OutputTag",
+        "ProcessContext", "ProcessFunction", "ReducingState", "Timers",
     ),
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip

@@ -140,6 +140,15 @@ def summed(told: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return found
 
 
+def counted(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """What functions of the user's have counted in all parts, by operator and name."""
+    found: dict[str, dict[str, int]] = {}
+    for each in told:
+        for operator, counters in each.items():
+            found[operator] = summed((found.get(operator, {}), counters))
+    return found
+
+
 def by_operator(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
     """Watermarks of all splits, of what each subtask has told of its own."""
     found: dict[str, dict[str, int]] = {}

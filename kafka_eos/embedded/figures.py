@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kafka_eos.coordinator.handover import summed
+from kafka_eos.coordinator.handover import counted, summed
 from kafka_eos.interfaces import Position, total_lag
 from kafka_eos.records import BEGINNING
 
@@ -97,6 +97,8 @@ class Figures(msgspec.Struct, frozen=True):
     operators: dict[str, Operator]
     open: dict[str, int]
     """Writers that hold rows of an epoch whose barrier has not come, by sink."""
+    counted: dict[str, dict[str, int]] = {}
+    """By functions of the user's: operator and name."""
 
 
 NOTHING = Figures({}, {}, None, {}, {}, {}, {})
@@ -120,6 +122,7 @@ def together(told: Sequence[Figures]) -> dict[str, object]:
         "segments": {segment: dict(spent) for segment, spent in seconds.items()},
         "operators": _operators(told),
         "open": summed(each.open for each in told),
+        **({"counted": counters} if (counters := counted(each.counted for each in told)) else {}),
         **({"waiting": waiting} if (waiting := _waiting(told)) else {}),
     }
 

@@ -333,7 +333,9 @@ class OpenPlan:
         }
         segments = {task.segment.heads[0]: task.spent.seconds() for task in self.tasks}
         open_now = Counter(sink for _, sink in self._unsealed)
-        return Figures(read, dict(self._written), lag, self.drift.held(), segments, self._operators(), dict(open_now))
+        counted = {name: did.counted for name, did in self._chain.worked.items() if did.counters}
+        operators = self._operators()
+        return Figures(read, dict(self._written), lag, self.drift.held(), segments, operators, dict(open_now), counted)
 
     def _operators(self) -> dict[str, Operator]:
         """What each has done, and what kept it: the segment that it works in is blocked as a whole."""

@@ -57,6 +57,7 @@ _ALL: Final = (
         ("operator", "state"),
         "Where an operator's time goes: busy, blocked, idle; all workers.",
     ),
+    Metric("counted", "counter", ("operator", "name"), "What a process function counts with ctx.counter(name)."),
     Metric("watermark_timestamp_seconds", "gauge", ("operator", "split"), "Event time of the newest checkpoint."),
     Metric("checkpoints", "counter", ("outcome",), "Epochs: committed, given-up."),
     Metric("checkpoint_seconds", "histogram", ("phase",), "Epochs: align, snapshot, decide, commit, total."),

@@ -160,6 +160,9 @@ class Observed:
             for state, seconds in states.items():
                 self._count("segment_seconds", seconds, segment, state)
         self._work(facts.get("operators", {}))
+        for operator, counters in facts.get("counted", {}).items():
+            for name, n in counters.items():
+                self._count("counted", n, operator, name)
         self._samples.replace("open_outputs", {(sink,): n for sink, n in facts.get("open", {}).items()})
         splits: dict[Labels, Any] = {
             (source, split): at for source, told in read.items() for split, at in told["splits"].items()

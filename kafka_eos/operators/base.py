@@ -19,6 +19,7 @@ from kafka_eos.calls import each
 from kafka_eos.errors import Bug, PlanError
 from kafka_eos.interfaces import Panes, StateDescriptor, Timers, ValueState
 from kafka_eos.log_context import Rows
+from kafka_eos.operators.worked import Counted
 from kafka_eos.protocol.drift import Standing
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.state.clocks import wall_clock
@@ -92,6 +93,8 @@ class OperatorContext:
     """As ``reject``, for a row that all subtasks have got: one of them records the dead letter."""
     panes: Callable[[StateDescriptor[Any]], Panes[Any]] = no_panes
     """Opens a state of panes."""
+    counter: Callable[[str], Counted] = lambda name: Counted()
+    """Makes a counter of the user's function."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
         """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""

@@ -344,8 +344,8 @@ class Chain:
         timers = backend.timers if backend else no_timers
         given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
         late, copy = partial(self._late, node.name), self._copy_of(node, backends)
-        panes = backend.panes if backend else no_panes
-        operator.open(OperatorContext(*given, late, copy, reject_copy, panes))
+        panes, counter = backend.panes if backend else no_panes, self.worked[node.name].counter
+        operator.open(OperatorContext(*given, late, copy, reject_copy, panes, counter))
         self._operators[node.name] = operator
         if isinstance(operator, Gathering):
             self._gathering[node.name] = operator

@@ -118,6 +118,13 @@ class OutputTag(Generic[T]):
     tp: type[T]
 
 
+class Counter(Protocol):
+    """A number that metrics show; see ``ProcessContext.counter``."""
+
+    def inc(self, n: int = 1) -> None:
+        """Count ``n`` more. ValueError if that is less than 0."""
+
+
 class ProcessContext(Protocol):
     """What ``open`` gets: each method declares a state of the operator, for the key at hand when it is used.
 
@@ -166,6 +173,13 @@ class ProcessContext(Protocol):
         namespaced: bool = False,
     ) -> AggregatingState[T, R]:
         """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
+
+    def counter(self, name: str) -> Counter:
+        """What you count, as ``kafka_eos_counted_total`` with the labels ``operator`` and ``name``: of all workers.
+
+        It is for watching: records that are processed again after a failure count again, and so do those that your
+        function has refused. PlanError if ``open`` is over, or if the name is no text.
+        """
 
     def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit ``value`` to a side output, while a record is processed or a timer fires. See ``Stream.side_output``.

@@ -28,6 +28,7 @@ from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, L
 from kafka_eos.operators.outputs import listed
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
+from kafka_eos.operators.worked import Counted
 from kafka_eos.plan import input_of
 from kafka_eos.provenance import PROCESSING_TIMERS
 from kafka_eos.provenance import TIMERS as EVENT_TIMERS
@@ -118,6 +119,9 @@ class Process:
     ) -> Aggregating:
         writes = self._state(name, acc_tp, "aggregating", ttl, namespaced)
         return Aggregating(writes, namespaced, create, add, result)
+
+    def counter(self, name: str) -> Counted:
+        return counter(self._ctx, name, opening=self._opening)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening:
@@ -267,6 +271,16 @@ class Process:
             self._clocks.append(state.advance)
         writes = self._states[name] = self.writes(state)
         return writes
+
+
+def counter(ctx: OperatorContext, name: str, *, opening: bool) -> Counted:
+    """One that the function's ``open`` asks for. PlanError as ``ProcessContext.counter`` says."""
+    if not opening:
+        raise PlanError(f"operator {ctx.operator!r}: counter({name!r}) is for open(ctx): keep what it gives on self")
+    given: object = name
+    if not isinstance(given, str) or not given:
+        raise PlanError(f"operator {ctx.operator!r}: the name of a counter is a text, not {name!r}")
+    return ctx.counter(name)
 
 
 def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag[Any], value: Any) -> Tagged:

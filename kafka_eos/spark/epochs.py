@@ -11,13 +11,13 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator, shown, summed
+from kafka_eos.coordinator.handover import by_operator, counted, shown, summed
 from kafka_eos.coordinator.job_master import Refused
 from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
@@ -54,6 +54,8 @@ class EpochResult:
     """What each has done in the epoch, in all tasks: the fields of ``Did``."""
     spans: Sequence[Mapping[str, object]]
     """When each phase was; see ``handover.shown``."""
+    counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What functions of the user's have counted in the epoch, by operator and name."""
 
 
 class EpochRunner:
@@ -156,6 +158,7 @@ def together(reports: Sequence[Report], parallelism: int, *, retried: bool) -> E
         seconds=_longest(report.seconds for report in ordered),
         retried=retried,
         operators=_operators(ordered),
+        counted=counted(report.counted for report in ordered),
         spans=shown((report.subtask, span) for report in ordered for span in report.spans),
     )
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.handover import Finished, figures_of
+from kafka_eos.coordinator.handover import Finished, counted, figures_of
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions
 
@@ -27,6 +27,7 @@ class Figures:
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
         self._operators: dict[str, dict[str, float]] = {}
+        self._counted: dict[str, dict[str, int]] = {}
 
     def decided(self, epoch: EpochId, result: EpochResult, lag: int | None, seconds: float) -> None:
         """``lag``: None where splits wait that have something to be read, since nobody has asked how much."""
@@ -37,6 +38,7 @@ class Figures:
             # Not the entries: what a task holds in memory, it holds for its epoch.
             kept = {figure: so_far.get(figure, 0) for figure in did if figure != "entries"}
             self._operators[name] = {figure: n + kept.get(figure, 0) for figure, n in did.items()}
+        self._counted = counted((self._counted, result.counted))
         self._observe(
             "progress",
             records_in=self._in.total(),
@@ -51,6 +53,7 @@ class Figures:
             },
             written=dict(self._out),
             operators={name: dict(done) for name, done in self._operators.items()},
+            **({"counted": self._counted} if self._counted else {}),
             **self._progress(epoch, result, seconds),
         )
         self._positions = result.acked.positions

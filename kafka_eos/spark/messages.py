@@ -104,6 +104,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seconds: dict[str, float] = {}
     """Where the time went: open, work, prepare."""
     operators: dict[str, Did] = {}
+    counted: dict[str, dict[str, int]] = {}
+    """By functions of the user's: operator and name."""
     spans: tuple[Span, ...] = ()
     """When each phase was."""
     failure: Failure | None = None

@@ -291,6 +291,7 @@ class OpenLevel:
             timers=pending_timers(self._opened.backends),
             wake=self._chain.soonest(),
             operators=self._done(),
+            counted={name: did.counted for name, did in self._chain.worked.items() if did.counters},
             spans=(*(span for prepare in precommits for span in prepare.spans), uploaded),
         )
 

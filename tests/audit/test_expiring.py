@@ -122,6 +122,9 @@ def test_what_lies_behind_state_that_expires_is_told_by_the_plan() -> None:
         def open(self, ctx: ProcessContext) -> None:
             ctx.map_state("seen", str, int, ttl=Ttl(60))
 
+        def process(self, key: str, value: str) -> list[str]:
+            return [value]
+
     pipeline = Pipeline("expiring")
     keyed = pipeline.source(ListSource([]), name="words").key_by(str, name="word")
     keyed.fold(name="kept", init=int, step=count).sink(MemorySink(), name="lasting")

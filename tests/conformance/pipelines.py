@@ -152,11 +152,13 @@ class Statement(ProcessFunction[str, Payment, Total]):
     """Every payment gives its number; every fifth one what there was of each amount, and empties the list."""
 
     def open(self, ctx: ProcessContext) -> None:
+        self.seen = ctx.counter("payments")
         self.number = ctx.value_state("number", int, 0)
         self.amounts = ctx.map_state("amounts", int, int)
         self.latest = ctx.list_state("latest", int)
 
     def process(self, key: str, value: Payment) -> Iterable[Total]:
+        self.seen.inc()
         self.number.put(self.number.get() + 1)
         self.amounts.put(value.amount, (self.amounts.get(value.amount) or 0) + 1)
         self.latest.add(value.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,15 @@ def test_gaps_are_few_and_of_pipelines_that_are_run() -> None:
     assert set(GAPS) <= {(case, engine) for case in CASES for engine in ENGINES}
     assert len(GAPS) == COUNTED_GAPS, "count them again, and say so in the docs"
     assert all(gap.reason and gap.says for gap in GAPS.values())
+
+
+@pytest.mark.parametrize("engine", [REFERENCE, *ENGINES])
+def test_what_a_function_counts_is_told_of_all_workers_together(runs: Runs, spark: Any, engine: str) -> None:
+    run = runs.of("keyed", engine, spark)
+    told = json.loads((run.checkpoints / run.job / "status.json").read_text())["last"]["progress"]
+
+    assert told["counted"] == {"statement": {"payments": told["operators"]["statement"]["came"]}}
+    assert told["counted"]["statement"]["payments"] > 0
 
 
 @pytest.mark.parametrize("engine", [REFERENCE, *ENGINES])

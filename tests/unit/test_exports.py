@@ -24,7 +24,7 @@ def test_the_public_names_are_these() -> None:
         "Broadcast", "BroadcastConnected", "BroadcastContext", "BroadcastProcessFunction", "BroadcastState",
         "BroadcastStream", "KeyedBroadcastConnected", "KeyedBroadcastContext", "KeyedBroadcastProcessFunction",
     }  # fmt: skip
-    states = {"AggregatingState", "ListState", "MapState", "ReducingState", "Ttl"}
+    states = {"AggregatingState", "Counter", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}
     windows = {"Window", "Windowed", "WindowedStream", "days", "global_", "rows", "session", "sliding", "tumbling"}
     windows |= {"on_clock", "on_count"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafka_eos.operators.functions import OutputTag, ProcessContext, TimedFunction
+from kafka_eos.operators.functions import Counter, OutputTag, ProcessContext, TimedFunction
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -60,6 +60,9 @@ class BroadcastContext(Protocol):
 
         PlanError if the name is taken, or ``open`` is over.
         """
+
+    def counter(self, name: str) -> Counter:
+        """See ``ProcessContext.counter``. Rows of the broadcast stream count in every subtask."""
 
     def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit ``value`` to a side output, while a record of the stream is processed, or a timer fires.

@@ -19,9 +19,10 @@ from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, K
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.operators.keyed import KeyTimers, Writes
 from kafka_eos.operators.outputs import listed
-from kafka_eos.operators.process import Process, close_function, tagged
+from kafka_eos.operators.process import Process, close_function, counter, tagged
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
+from kafka_eos.operators.worked import Counted
 from kafka_eos.plan import input_of
 from kafka_eos.records import Batch
 
@@ -68,6 +69,9 @@ class BroadcastOperator(_WithCopies):
 
     def close(self) -> None:
         close_function(self._ctx.operator, self._function)
+
+    def counter(self, name: str) -> Counted:
+        return counter(self._ctx, name, opening=self._opening)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening or self._copies.telling:

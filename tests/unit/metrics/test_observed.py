@@ -231,6 +231,16 @@ def test_operators_are_counted_over_sessions(job: Job) -> None:
     assert job.value("state_cached_entries", "sum") == 1
 
 
+def test_what_functions_count_is_added_up_over_sessions(job: Job) -> None:
+    job.reads(1, counted={"op": {"big": 3}})
+    job.reads(1, counted={"op": {"big": 5, "small": 1}})
+    job.runs(term=2)
+    job.reads(1, counted={"op": {"big": 2}})
+
+    assert job.value("counted", "op", "big") == 7
+    assert job.value("counted", "op", "small") == 1
+
+
 def test_operators_without_state_have_no_cache_and_those_of_spark_are_never_blocked(job: Job) -> None:
     job.reads(1, operators={"map": {"came": 1, "left": 1, "busy": 1.0, "loads": 0, "entries": 0}})
 

@@ -33,6 +33,27 @@ def verbs(made: Any) -> Any:
     return lambda stream: stream.key_by(lambda text: text[0]).process(made, name="op")
 
 
+def test_counters_are_made_in_open_and_only_grow(bench: Any) -> None:
+    """What becomes of the numbers is told with each engine, in tests/conformance."""
+
+    def declare(self: Any, ctx: ProcessContext) -> None:
+        self.ctx, self.seen = ctx, ctx.counter("seen")
+        self.seen.inc(2)
+
+    def step(self: Any, _: str, value: str) -> list[Any]:
+        self.seen.inc() if value == "a1" else self.seen.inc(-1)
+        return [self.seen.count]
+
+    assert bench.run(verbs(function(declare, step)), ["a1", "a2", "a1"]).values == [3, 4]
+    assert [why for _, why in bench.refused] == ["ValueError: a counter only grows: inc(-1)"]
+
+    with pytest.raises(PlanError, match=r"the name of a counter is a text, not ''"):
+        bench.run(verbs(function(lambda _, ctx: ctx.counter(""), step)), [])
+    late = function(lambda self, ctx: setattr(self, "ctx", ctx), lambda self, key, _: self.ctx.counter(key))
+    with pytest.raises(PlanError, match=r"counter\('a'\) is for open"):
+        bench.run(verbs(late), ["a1"])
+
+
 def refused(bench: Any) -> list[int]:
     return [offset for offset, _ in bench.refused]
 
