@@ -92,6 +92,7 @@ ELSEWHERE = frozenset(
         "clocked.py",
         "closing.py",
         "day.py",
+        "hostile.py",
         "lake.py",
         "lake_in_bucket.py",
         "lookups.py",
@@ -99,6 +100,7 @@ ELSEWHERE = frozenset(
         "restored.py",
         "rules.py",
         "sends.py",
+        "several.py",
         "sqlite.py",
         "tables.py",
         "taken.py",
@@ -106,9 +108,10 @@ ELSEWHERE = frozenset(
         "untyped.py",
     )
 )
-"""They read no Kafka, or two topics, or Avro; or have rows that Spark cannot write; or wait for a service that only
-their test has, or for the clock at the end; or have windows as others have, and take their time over them; or write to
-a database or a receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
+"""They read no Kafka, or several topics, or a format of a registry; or have rows that Spark cannot write; or wait for a
+service that only their test has, or for the clock at the end; or have windows as others have, and take their time over
+them; or write to a database or a receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py,
+chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")

@@ -79,6 +79,9 @@ class Keyed(KeyedBroadcastProcessFunction[str, str, str, str]):
     def process(self, key: str, value: str) -> Iterable[str]:
         return [value]
 
+    def process_broadcast(self, value: str) -> None:
+        self.rules.put(value, value)
+
 
 class Counted(Keyed):
     def open(self, ctx: KeyedBroadcastContext) -> None:

@@ -42,6 +42,7 @@ from kafka_eos.state.backends import open_backend
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
 from tests.unit.operators.test_event_time import Bench
+from tests.unused import UNUSED
 
 FAILED, LATE = OutputTag("failed", int), OutputTag("late", int)
 Asked = Callable[[Stream[int]], Stream[int]]
@@ -384,12 +385,11 @@ def _timed(
     pipeline: Pipeline, write: Callable[[Batch[Any]], None], signals: Mapping[str, Signal] | None = None
 ) -> Chain:
     """With the state of its operators, and ``signals`` where watermarks leave, and rows, too."""
-    directory = Path("unused")  # what is in memory needs none
-    backend = open_backend("memory", "in-timestamps", directory, range(1), (), MemoryStorage(), by_split=True)
+    backend = open_backend("memory", "in-timestamps", UNUSED, range(1), (), MemoryStorage(), by_split=True)
     states = {"in-timestamps": backend}
     for node in pipeline.plan().nodes:
         if node.stateful and node.name not in states:
-            states[node.name] = open_backend("memory", node.name, directory, range(1), (), MemoryStorage())
+            states[node.name] = open_backend("memory", node.name, UNUSED, range(1), (), MemoryStorage())
     aside: dict[str, Callable[[Batch[Any]], None]] = {name: lambda batch: None for name in signals or {}}
     return Chain(pipeline.plan(), states, {"out": write}, aside, signals=signals)
 

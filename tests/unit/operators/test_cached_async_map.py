@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
 from kafka_eos.testing.sources import ListOrigin
+from tests.unused import UNUSED
 
 NEVER = Ttl(3600)
 FAILED = OutputTag("failed", int)
@@ -218,7 +218,7 @@ def test_rows_that_wait_find_in_a_snapshot_what_was_known_then() -> None:
     pipeline, storage = Pipeline("p"), MemoryStorage()
     asking(ask, pipeline).sink(MemorySink(), name="out")
     out: list[Row] = []
-    before = open_backend("memory", "ask", Path("unused"), range(MAX_KEY_GROUPS), (), storage)
+    before = open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), (), storage)
     with closing(chain_of(pipeline, out, before)) as chain:
         chain.push("in", batch([0, 1]))
         while not before.cache().entries:
@@ -229,7 +229,7 @@ def test_rows_that_wait_find_in_a_snapshot_what_was_known_then() -> None:
 
         let_go.set()
         asked.clear()
-        after = open_backend("memory", "ask", Path("unused"), range(MAX_KEY_GROUPS), [handle], storage)
+        after = open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), [handle], storage)
         with closing(chain_of(pipeline, out, after)) as again:
             for each in held:
                 again.push("ask-requests", each)
@@ -248,7 +248,7 @@ def test_each_value_comes_out_once_whenever_the_job_dies(steps: list[str], order
     read, epoch, held, taken, handles = 0, 0, list[Batch[int]](), (0, 0), list[StateHandle]()
 
     def begun() -> tuple[Chain, StateBackend]:
-        state = open_backend("memory", "ask", Path("unused"), range(MAX_KEY_GROUPS), handles, storage)
+        state = open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), handles, storage)
         chain = chain_of(pipeline, out, state)
         for each in held:
             chain.push("ask-requests", each)
@@ -293,7 +293,7 @@ def batch(values: list[int]) -> Batch[int]:
 
 
 def chain_of(pipeline: Pipeline, out: list[Row], backend: StateBackend | None = None) -> Chain:
-    state = backend or open_backend("memory", "ask", Path("unused"), range(MAX_KEY_GROUPS), (), MemoryStorage())
+    state = backend or open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), (), MemoryStorage())
     return Chain(pipeline.plan(), {"ask": state}, {"out": lambda written: out.extend(written.values)})
 
 
