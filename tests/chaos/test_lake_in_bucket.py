@@ -28,12 +28,8 @@ OF_A_TABLE = (
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if s3_server.binary() is None:
-        pytest.skip(s3_server.MISSING)
-    for name, value in s3_server.CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with s3_server.serving(tmp_path / "s3") as port:
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    with s3_server.reachable(tmp_path / "s3") as port:
         yield f"http://127.0.0.1:{port}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
@@ -19,6 +20,7 @@ from pyiceberg.types import LongType, StringType
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake.committer import LakeCommitter
+from kafka_eos.errors import Fenced
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Sink, Standing, TaskContext, Writer
 from kafka_eos.protocol.commit import Commit, authorize
@@ -274,3 +276,24 @@ def standings(committer: LakeCommitter, committables: Sequence[Committable]) -> 
 def gone(call: Callable[[], object]) -> None:
     with suppress(FileNotFoundError):
         call()
+
+
+def expect_fences(lake: Lake, *, keyed: bool) -> None:
+    """A new term finishes what an older one has decided, removes what that has not, and fences it."""
+    life = Life(lake)
+    old = life.recovered(1)
+    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {Outcome.COMMITTED}
+    decided, orphans = life.prepared(1, 2, [2, 3]), life.prepared(1, 3, [4])
+    assert standings(old, [*decided, *orphans]) == {Standing.PREPARED}
+    right = permit(old, at(2, 1), decided)
+
+    new = life.committer()
+    new.hold(life.context(2))
+    assert {*new.commit_all(right, decided)} == {Outcome.COMMITTED}
+    assert len(new.abort_orphans(life.context(2))) == 1
+
+    assert {*new.commit_all(right, decided)} == {Outcome.ALREADY}
+    with pytest.raises(Fenced):
+        old.hold(life.context(1))
+    assert standings(new, orphans) == {Standing.LOST}
+    assert lake.rows() == ([1, 2, 3] if keyed else [1, 2, 2, 3])

@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from kafka_eos.devbroker.jars import cache_dir
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "kafka-eos-test", "AWS_SECRET_ACCESS_KEY": "kafka-eos-test-secret"}
@@ -66,6 +68,17 @@ class Server:
         """What it has stored stays."""
         self._process.kill()
         self._process.wait()
+
+
+@contextmanager
+def reachable(directory: Path) -> Iterator[int]:
+    """As ``serving``, with its credentials in the environment. Skips the test where there is no server."""
+    if binary() is None:
+        pytest.skip(MISSING)
+    with serving(directory) as port, pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield port
 
 
 @contextmanager

@@ -14,14 +14,14 @@ from deltalake import DeltaTable
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.errors import ConfigError, Fenced
+from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import JobContext, Json, Outcome, Standing, TaskContext
+from kafka_eos.interfaces import JobContext, Json, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.sources import ListOrigin
 from tests.contract import s3_server
-from tests.contract.lakes import COLUMNS, DeltaLake, Life, at, commit, permit, standings
+from tests.contract.lakes import COLUMNS, DeltaLake, at, commit, expect_fences
 from tests.marks import campaign
 
 CONTEXT = JobContext("orders", Term(1), {})
@@ -29,13 +29,8 @@ CONTEXT = JobContext("orders", Term(1), {})
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    if s3_server.binary() is None:
-        pytest.skip(s3_server.MISSING)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_server.serving(tmp_path_factory.mktemp("s3")) as port:
-            yield port
+    with s3_server.reachable(tmp_path_factory.mktemp("s3")) as port:
+        yield port
 
 
 class Sale(msgspec.Struct):
@@ -87,23 +82,7 @@ def test_delta_sink_on_s3(check: str, key: str, port: int) -> None:
 @pytest.mark.parametrize("key", ["", "id"])
 def test_terms_fence_each_other_and_what_is_left_over_goes(key: str, port: int) -> None:
     lake = BucketLake(port, key)
-    life = Life(lake)
-    old = life.recovered(1)
-    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {Outcome.COMMITTED}
-    decided, orphans = life.prepared(1, 2, [2, 3]), life.prepared(1, 3, [4])
-    assert standings(old, [*decided, *orphans]) == {Standing.PREPARED}
-    right = permit(old, at(2, 1), decided)
-
-    new = life.committer()
-    new.hold(life.context(2))
-    assert {*new.commit_all(right, decided)} == {Outcome.COMMITTED}
-    assert len(new.abort_orphans(life.context(2))) == 1
-
-    assert {*new.commit_all(right, decided)} == {Outcome.ALREADY}
-    with pytest.raises(Fenced):
-        old.hold(life.context(1))
-    assert standings(new, orphans) == {Standing.LOST}
-    assert lake.rows() == ([1, 2, 3] if key else [1, 2, 2, 3])
+    expect_fences(lake, keyed=bool(key))
     assert lake.objects(f"{CONTROL}/.staged") == set()
     log = "".join(map(lake.entry, range(lake.versions())))
     assert [name for name in lake.objects("part-") if name not in log] == []

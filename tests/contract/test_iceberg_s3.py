@@ -13,14 +13,14 @@ import pytest
 from kafka_eos.connectors.files.s3.client import Address, Bucket, Keys
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.errors import ConfigError, Fenced, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import JobContext, Json, Outcome, Standing, TaskContext
+from kafka_eos.interfaces import JobContext, Json, Outcome, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.sources import ListOrigin
 from tests.contract import s3_server
-from tests.contract.lakes import COLUMNS, IcebergLake, Life, at, commit, permit, standings
+from tests.contract.lakes import COLUMNS, IcebergLake, Life, at, commit, expect_fences, permit
 from tests.marks import campaign
 
 CONTEXT = JobContext("orders", Term(1), {})
@@ -28,13 +28,8 @@ CONTEXT = JobContext("orders", Term(1), {})
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    if s3_server.binary() is None:
-        pytest.skip(s3_server.MISSING)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_server.CREDENTIALS.items():
-            patch.setenv(name, value)
-        with s3_server.serving(tmp_path_factory.mktemp("s3")) as port:
-            yield port
+    with s3_server.reachable(tmp_path_factory.mktemp("s3")) as port:
+        yield port
 
 
 class BucketLake(IcebergLake):
@@ -78,23 +73,7 @@ def test_iceberg_sink_on_s3(check: str, key: str, port: int, tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["", "id"])
 def test_terms_fence_each_other_and_what_is_left_over_goes(key: str, port: int, tmp_path: Path) -> None:
     lake = BucketLake(tmp_path, port, key)
-    life = Life(lake)
-    old = life.recovered(1)
-    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {Outcome.COMMITTED}
-    decided, orphans = life.prepared(1, 2, [2, 3]), life.prepared(1, 3, [4])
-    assert standings(old, [*decided, *orphans]) == {Standing.PREPARED}
-    right = permit(old, at(2, 1), decided)
-
-    new = life.committer()
-    new.hold(life.context(2))
-    assert {*new.commit_all(right, decided)} == {Outcome.COMMITTED}
-    assert len(new.abort_orphans(life.context(2))) == 1
-
-    assert {*new.commit_all(right, decided)} == {Outcome.ALREADY}
-    with pytest.raises(Fenced):
-        old.hold(life.context(1))
-    assert standings(new, orphans) == {Standing.LOST}
-    assert lake.rows() == ([1, 2, 3] if key else [1, 2, 2, 3])
+    expect_fences(lake, keyed=bool(key))
     assert lake.bucket.names(f"data/{CONTROL}/.staged") == []
     named = {path.rpartition("/")[2] for path in lake.table().inspect.all_files().column("file_path").to_pylist()}
     assert {name.removeprefix("data/") for name in lake.bucket.names("data/part-")} == named

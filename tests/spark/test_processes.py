@@ -159,16 +159,12 @@ def test_without_a_parallelism_executors_are_counted_when_they_are_there(new_job
 
 
 @pytest.fixture(params=["directory", "s3"])
-def checkpoint_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def checkpoint_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Which the driver and all executors reach; they also have what is needed for it in their environment."""
     if request.param == "directory":
         yield str(tmp_path / "checkpoints")
         return
-    if s3_server.binary() is None:
-        pytest.skip(s3_server.MISSING)
-    for name, value in s3_server.CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with s3_server.serving(tmp_path / "s3") as port:
+    with s3_server.reachable(tmp_path / "s3") as port:
         yield s3_server.address(port, "spark")
 
 
