@@ -1,8 +1,9 @@
 """A Delta table's log, as commits of epochs need it. The only home of deltalake.
 
-A life of a job has two application transactions (``txn`` actions) in the log, which Delta keeps for just this:
+A life of a job has application transactions (``txn`` actions) in the log, which Delta keeps for just this:
 
-    kafka_eos/<life>/term     the fence: the newest term that has begun here
+    kafka_eos/<life>/since    the first term that has begun here
+    kafka_eos/<life>/term     the fence: the newest one
     kafka_eos/<life>/epoch    the newest epoch that is committed, as term * 2^40 + epoch
 
 Two commits that were made on one version and write the same transaction conflict, by Delta's own rule. Each commit
@@ -69,12 +70,16 @@ class DeltaLog:
     def look(self, life: LakeLife) -> Seen:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
-            fence, marker = (table.transaction_version(f"kafka_eos/{life}/{what}") for what in ("term", "epoch"))
+            names = (f"kafka_eos/{life}/{what}" for what in ("term", "epoch", "since"))
+            fence, marker, since = map(table.transaction_version, names)
             name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
-            return Seen(name, _in_short(table), table.version(), fence, of)
+            return Seen(name, _in_short(table), table.version(), fence, of, since)
 
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
-        self._commit(seen, [], {f"kafka_eos/{life}/term": term}, {"term": term})
+        marks = {f"kafka_eos/{life}/term": term}
+        if seen.fence is None:
+            marks[f"kafka_eos/{life}/since"] = term
+        self._commit(seen, [], marks, {"term": term})
 
     def change(
         self,
@@ -214,6 +219,10 @@ class DeltaLog:
     def _expect_replaceable(self, table: DeltaTable) -> None:
         if wrong := [*obstacles(table)]:
             raise ConfigError(f"DeltaSink cannot replace rows of {self.text}: {'; '.join(wrong)}")
+
+    def identity(self) -> str:
+        with self.mapped(Retryable, "look into"):
+            return f"{self.opened().metadata().id} at {self._place.identity()}"
 
     def notices(self) -> Sequence[str]:
         return self._place.notices()

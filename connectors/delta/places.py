@@ -43,6 +43,9 @@ class LogPlace(Protocol):
     def make(self) -> None:
         """Before a table is made there. ConfigError if none can be."""
 
+    def identity(self) -> str:
+        """Which place it is, whatever way leads to it."""
+
     def notices(self) -> Sequence[str]:
         """What a start has to say of it."""
 
@@ -68,6 +71,10 @@ class LogDirectory:
 
     def make(self) -> None:
         disk.create_directory(self._directory)
+
+    def identity(self) -> str:
+        found = self._directory.stat()
+        return f"{found.st_dev}:{found.st_ino}"
 
     def notices(self) -> Sequence[str]:
         return on_network(self._directory)
@@ -110,6 +117,9 @@ class LogBucket:
 
     def make(self) -> None:
         """There is nothing to make."""
+
+    def identity(self) -> str:
+        return self.uri
 
     def notices(self) -> Sequence[str]:
         return []

@@ -1,12 +1,14 @@
 """An Iceberg table and its catalog, as commits of epochs need them. A home of pyiceberg; see the package.
 
-A life of a job has two properties in the table's metadata, where no snapshot that expires can take them along:
+A life of a job has properties in the table's metadata, where no snapshot that expires can take them along:
 
-    kafka-eos.<life>.term     the fence: the newest term that has begun here
+    kafka-eos.<life>.since    the first term that has begun here
+    kafka-eos.<life>.term     the fence: the newest one
     kafka-eos.<life>.epoch    the newest epoch that is committed, as <epoch>/<term>
 
-Each commit changes them together with the snapshot, and requires that the branch ``main`` is where it was at the look.
-A fence is a snapshot too, without files: so a commit that is late was made on a ``main`` that is not there any more.
+Each commit changes the last two together with the snapshot, and requires that the branch ``main`` is where it was at
+the look. A fence is a snapshot too, without files: so a commit that is late was made on a ``main`` that is not there
+any more.
 Rule: the library's own tries are off. It would make a commit again on whatever has come in between, without a look.
 """
 
@@ -106,17 +108,22 @@ class IcebergTable:
     def look(self, life: LakeLife) -> Seen:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
-            fence, marker = (table.properties.get(f"{_PREFIX}.{life}.{what}") for what in ("term", "epoch"))
+            names = (f"{_PREFIX}.{life}.{what}" for what in ("term", "epoch", "since"))
+            fence, marker, since = map(table.properties.get, names)
             return Seen(
                 str(table.metadata.table_uuid),
                 _in_short(table),
                 _snapshot(table),
                 None if fence is None else int(fence),
                 None if marker is None else _epoch(marker),
+                None if since is None else int(since),
             )
 
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
-        self._commit(seen, [], {f"{_PREFIX}.{life}.term": str(term)}, {"job": str(life), "term": str(term)})
+        marks = {f"{_PREFIX}.{life}.term": str(term)}
+        if seen.fence is None:
+            marks[f"{_PREFIX}.{life}.since"] = str(term)
+        self._commit(seen, [], marks, {"job": str(life), "term": str(term)})
 
     def change(
         self,
@@ -227,6 +234,11 @@ class IcebergTable:
                 raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
             columns, uuid = schema_to_pyarrow(table.schema()), str(table.metadata.table_uuid)
             return Fit(columns, partitions.Spec(table), uuid, _in_short(table))
+
+    def identity(self) -> str:
+        with self.mapped(Retryable, "look into"):
+            table = self.opened()
+            return f"{table.metadata.table_uuid} at {table.location()}"
 
     def notices(self) -> Sequence[str]:
         with self.mapped(Retryable, "look into"):

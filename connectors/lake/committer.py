@@ -276,10 +276,10 @@ class LakeCommitter:
                 f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
                 "the old one back, with its log"
             )
-        if seen.fence is None and promise.part.identity is not None:
+        if promise.part.identity is not None and not seen.knows(promise.part.epoch):
             return (
-                f"the log of {table} has nothing of this job any more, so nobody can tell whether it has {name}: it "
-                "was put back to an older copy, or what jobs leave there was removed. Bring the log back"
+                f"the log of {table} has nothing of this job from when {name} was staged, so nobody can tell whether "
+                "it has it: it was put back to an older copy, or what jobs leave there was removed. Bring the log back"
             )
         return f"a newer term has committed epoch {seen.marker} to {table}; what became of {name} is not known any more"
 

@@ -59,6 +59,9 @@ class SinkTable(LakeTable, Protocol):
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
         """If it is not there, partitioned by these columns. Raises ConfigError if that cannot be."""
 
+    def identity(self) -> str:
+        """Which table it is, by whatever name; another one than a copy of it."""
+
     def notices(self) -> Sequence[str]:
         """What a start has to say of the place where it is."""
 
@@ -109,6 +112,10 @@ class LakeSink(Unmarked, Generic[T]):
         if self._key:
             self._table.expect_replaceable()
         return self._table.notices()
+
+    def identity(self) -> str:
+        """See ``interfaces.OneScope``: the epoch that a table's log names is that of all its sinks."""
+        return self._table.identity()
 
     def writer(self, ctx: TaskContext) -> FileWriter:
         from kafka_eos.connectors.lake.staging import LakeStaging

@@ -3,6 +3,7 @@
     table       fence   newest commit of the life      data file     standing
     another     any     any                            any           UNKNOWN: the one that it was written for is gone
     that one    none    any                            any           UNKNOWN: what the life left in the log is gone
+    that one    of a later term, as its first          any           UNKNOWN: it was gone, and a start has begun anew
     that one    there   of this term, this epoch or    any           COMMITTED, also when readers have deleted its rows,
                         a later one                                  or others have compacted or vacuumed its file
     that one    there   of a later term                any           UNKNOWN: nobody who counts asks any more
@@ -36,6 +37,7 @@ class Seen:
     ``version``  what the next commit of ours is based on
     ``fence``    the newest term of the life that has begun here; ``OVER``; None if none has
     ``marker``   the newest epoch of the life that is committed here, with the term that decided it; None if none is
+    ``since``    the term that left the life's first fence; None if there is none, or a version of before left it
     """
 
     table: str
@@ -43,6 +45,11 @@ class Seen:
     version: int
     fence: int | None
     marker: EpochId | None
+    since: int | None = None
+
+    def knows(self, of: EpochId) -> bool:
+        """Whether the life has a fence here that is as old as what an epoch's term has staged."""
+        return self.fence is not None and (self.since is None or self.since <= of.term.n)
 
 
 def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:
@@ -50,7 +57,7 @@ def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promis
 
     ``has_fence``: its life leaves one before it writes; a job without an identity does not.
     """
-    if not same_table or (has_fence and seen.fence is None):
+    if not same_table or (has_fence and not seen.knows(of)):
         return Standing.UNKNOWN
     if seen.marker is not None and seen.marker.term > of.term:
         return Standing.UNKNOWN

@@ -92,7 +92,10 @@ class LakeTable(Protocol):
         """What its log says of a life now."""
 
     def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
-        """An empty commit on ``seen.version``: terms before ``term`` can commit nothing any more. Raises Overtaken."""
+        """An empty commit on ``seen.version``: terms before ``term`` can commit nothing any more. Raises Overtaken.
+
+        If ``seen`` has no fence, it also leaves ``term`` as the first one.
+        """
 
     def change(
         self,

@@ -12,7 +12,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import Committer, JobContext, Json, Staged
+from kafka_eos.interfaces import Committer, JobContext, Json, OneScope, Staged
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 
@@ -47,9 +47,23 @@ class Outputs:
                 wrong[str(error)] = None
         if wrong:
             raise ConfigError("\n".join(wrong))
+        self._expect_one_scope(ctx)
         return [
             f"{notice} (Sinks: {', '.join(names)}.)" if len(names) > 1 else notice for notice, names in said_by.items()
         ]
+
+    def _expect_one_scope(self, ctx: JobContext) -> None:
+        """ConfigError if two sinks call one thing by two names: two committers would not know of each other there."""
+        first: dict[str, tuple[str, str]] = {}
+        for node in self._plan.sinks:
+            if isinstance(node.sink, OneScope):
+                scope = node.sink.scope(ctx)
+                other, known = first.setdefault(node.sink.identity(), (node.name, scope))
+                if known != scope:
+                    raise ConfigError(
+                        f"the sinks {other!r} and {node.name!r} write to the same table under two names, {known} and "
+                        f"{scope}: what one of them has committed would count for both. Give both the same name"
+                    )
 
     def staged(self, ctx: JobContext) -> list[Staged]:
         """What any life of the job's name has open in any sink."""

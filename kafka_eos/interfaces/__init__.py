@@ -55,7 +55,7 @@ from kafka_eos.interfaces.commits import (
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
-from kafka_eos.interfaces.guarantees import Guarantee, Priced, SaysWhy, Unshared
+from kafka_eos.interfaces.guarantees import Guarantee, OneScope, Priced, SaysWhy, Unshared
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
@@ -139,6 +139,7 @@ __all__ = [
     "TopicFormat",
     "OnClock",
     "OnCount",
+    "OneScope",
     "Outcome",
     "Paned",
     "Pattern",

@@ -40,3 +40,14 @@ class Unshared(Protocol):
     @property
     def unshared(self) -> str:
         """What it is, and which: two sinks that say the same are refused."""
+
+
+@runtime_checkable
+class OneScope(Protocol):
+    """A sink of something that may have several names, and keeps its promise only if a job has one scope for it."""
+
+    def identity(self) -> str:
+        """What it is whatever it is called; asked after ``check``. Raises Retryable, ConfigError.
+
+        Two sinks of a job that say the same and have two scopes are refused.
+        """

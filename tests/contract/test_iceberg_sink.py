@@ -106,7 +106,7 @@ def test_what_our_commits_set_for_themselves_stays_out_of_the_table(lake: Iceber
     commit(life.recovered(1), at(1, 1), life.prepared(1, 1, [1]))
 
     marks = f"kafka-eos.orders.{life.identity}"
-    assert lake.table().properties == {f"{marks}.term": "1", f"{marks}.epoch": "1/1"}
+    assert lake.table().properties == {f"{marks}.since": "1", f"{marks}.term": "1", f"{marks}.epoch": "1/1"}
     snapshot = lake.table().current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
     told = {name: value for name, value in snapshot.summary.additional_properties.items() if "kafka" in name}

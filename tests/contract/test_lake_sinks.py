@@ -269,7 +269,10 @@ def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
 
 
 def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Life, tmp_path: Path) -> None:
-    """A backup from before the job's first start was put back: it may have had the commit."""
+    """A backup from before the job's first start was put back: it may have had the commit.
+
+    The next start leaves its fence before it asks, which does not make up for what is gone.
+    """
     older = tmp_path / "older"
     lake.keep(older)
     committer = life.recovered(1)
@@ -277,10 +280,12 @@ def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Li
     commit(committer, at(1, 1), committables)
     lake.put_back(older)
 
-    (probe,) = life.committer().probe_all(committables)
+    for asked in (life.committer, lambda: life.recovered(2), lambda: life.recovered(3)):
+        (probe,) = asked().probe_all(committables)
 
-    assert probe.standing is Standing.UNKNOWN
-    assert "nobody can tell whether it has" in probe.detail
+        assert probe.standing is Standing.UNKNOWN
+        assert "nobody can tell whether it has" in probe.detail
+    assert standings(life.committer(), life.prepared(3, 2, [2])) == {Standing.PREPARED}
 
 
 def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake: Lake, life: Life) -> None:

@@ -21,6 +21,8 @@ OLDER = {None, at(4, 3), at(9, 2)}
 THIS = {OF, at(6, 3)}
 NEWER = {at(1, 4), at(5, 4), at(9, 4)}
 FENCES = {None, 2, 3, 4, OVER}
+SINCE = {None, 1, 3, 4}
+"""The first fence: of an older version, of a term before, of this one, of a later one."""
 
 
 @dataclass(frozen=True)
@@ -30,39 +32,42 @@ class Facts:
     fence: int | None
     marker: EpochId | None
     as_promised: bool
+    since: int | None
 
     def judged(self) -> Standing:
-        seen = Seen("table", "schema", 7, self.fence, self.marker)
+        seen = Seen("table", "schema", 7, self.fence, self.marker, self.since)
         return judged(OF, self.has_fence, self.same_table, seen, self.as_promised)
 
 
 def everything() -> Iterator[Facts]:
     flags = (False, True)
-    for each in itertools.product(flags, flags, FENCES, OLDER | THIS | NEWER, flags):
+    for each in itertools.product(flags, flags, FENCES, OLDER | THIS | NEWER, flags, SINCE):
         yield Facts(*each)
 
 
 YES, NO, ANY = {True}, {False}, {True, False}
 THERE = FENCES - {None}
+BEFORE = SINCE - {4}
 TABLE = [
-    # that table, it leaves a fence, fence, newest commit, file as promised, standing
-    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, Standing.UNKNOWN),
-    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, Standing.UNKNOWN),
-    (YES, YES, THERE, THIS, ANY, Standing.COMMITTED),
-    (YES, YES, THERE, NEWER, ANY, Standing.UNKNOWN),
-    (YES, YES, THERE, OLDER, YES, Standing.PREPARED),
-    (YES, YES, THERE, OLDER, NO, Standing.LOST),
+    # that table, it leaves a fence, fence, newest commit, file as promised, first fence, standing
+    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
+    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
+    (YES, YES, THERE, OLDER | THIS | NEWER, ANY, {4}, Standing.UNKNOWN),
+    (YES, YES, THERE, THIS, ANY, BEFORE, Standing.COMMITTED),
+    (YES, YES, THERE, NEWER, ANY, BEFORE, Standing.UNKNOWN),
+    (YES, YES, THERE, OLDER, YES, BEFORE, Standing.PREPARED),
+    (YES, YES, THERE, OLDER, NO, BEFORE, Standing.LOST),
     # a job without an identity leaves none
-    (YES, NO, FENCES, THIS, ANY, Standing.COMMITTED),
-    (YES, NO, FENCES, NEWER, ANY, Standing.UNKNOWN),
-    (YES, NO, FENCES, OLDER, YES, Standing.PREPARED),
-    (YES, NO, FENCES, OLDER, NO, Standing.LOST),
+    (YES, NO, FENCES, THIS, ANY, SINCE, Standing.COMMITTED),
+    (YES, NO, FENCES, NEWER, ANY, SINCE, Standing.UNKNOWN),
+    (YES, NO, FENCES, OLDER, YES, SINCE, Standing.PREPARED),
+    (YES, NO, FENCES, OLDER, NO, SINCE, Standing.LOST),
 ]
 
 
 def test_every_combination_has_the_standing_of_the_table() -> None:
     for facts in everything():
-        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised)
+        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised, facts.since)
         rows = [row for *wanted, row in TABLE if all(each in want for each, want in zip(found, wanted, strict=True))]
 
         assert rows == [facts.judged()], facts
