@@ -1,4 +1,4 @@
-"""A topic, tables of two databases, Parquet files, a Delta table and a receiver in one epoch on Spark, under kills.
+"""A topic, tables of two databases and two lakes, Parquet files and a receiver in one epoch on Spark, under kills.
 
 Drivers die between commits and in the middle of sending, tasks while they stage.
 """
@@ -14,6 +14,7 @@ import psycopg
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from tests.receiver import receiving
 from tests.spark.drivers import Run, fired
@@ -26,8 +27,10 @@ from docs.examples.sqlite_sink import Sqlite
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.http import HttpSink
+from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.postgres import PostgresSink
 
+CATALOG = {{"type": "sql", "uri": "sqlite:///HERE/catalog.db", "warehouse": "file://HERE/iceberg"}}
 COLUMNS = {{"account": "TEXT NOT NULL", "total": "INTEGER NOT NULL", "id": "INTEGER NOT NULL"}}
 pipeline = Pipeline("{name}")
 totals = (
@@ -41,6 +44,7 @@ totals.sink(PostgresSink("DATABASE", "totals", value=Total, create=True), name="
 totals.sink(DbApiSink(Sqlite("HERE/totals.db"), "totals", COLUMNS), name="to-sqlite")
 totals.sink(FileSink("HERE/parquet", value=Total, format="parquet"), name="to-parquet")
 totals.sink(DeltaSink("HERE/delta", value=Total, create=True), name="to-delta")
+totals.sink(IcebergSink("shop.totals", properties=CATALOG, value=Total, create=True), name="to-iceberg")
 totals.sink(HttpSink("RECEIVER", outbox="HERE/outbox", value=Total), name="to-service")
 """
 DEATHS = (
@@ -49,6 +53,7 @@ DEATHS = (
     "outbox.between",
     "recovery.probed",
     "lake.commit.after",
+    "lake.commit.before",
     "outbox.after",
 )
 SETTINGS = {"KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "40", "KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES": "20"}
@@ -87,6 +92,9 @@ def test_every_system_has_each_row_once_whichever_process_is_killed(
     in_files = ds.dataset(tmp_path / "parquet", format="parquet").to_table().to_pylist()
     assert sorted(rows(in_files)) == sorted(wanted)
     assert sorted(rows(DeltaTable(tmp_path / "delta").to_pyarrow_table().to_pylist())) == sorted(wanted)
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    in_iceberg = catalog.load_table("shop.totals").scan().to_arrow().to_pylist()
+    assert sorted(rows(in_iceberg)) == sorted(wanted)
     same(rows(receiver.values()), wanted)
     assert max(receiver.asked.values()) > 1
     assert job.left_open() == []
