@@ -5,6 +5,8 @@
     --bootstrap HOST:PORT     a broker that is running already; nothing is started
     --brokers 3               a cluster of so many instead of one broker
     --release 3.9             another release of Kafka
+    --postgres=local          (default) the installed PostgreSQL, else that of the wheel pgserver
+    --postgres=testcontainers the official image: needs Docker
 
 Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
 needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
@@ -25,7 +27,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
-from kafka_eos.demo.postgres import Postgres
 from kafka_eos.devbroker import Broker, fetch_jars
 from kafka_eos.devbroker.jars import RELEASES
 from kafka_eos.spark.live import OF_OUR_OWN
@@ -52,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--broker", choices=("local", "testcontainers"), default="local", help="what starts the broker")
     group.addoption("--brokers", type=int, choices=(1, 3), default=1, help="how many local brokers there are")
     group.addoption("--release", choices=tuple(RELEASES), default="", help="the release of Kafka they are of")
+    group.addoption("--postgres", choices=("local", "testcontainers"), default="local", help="what starts PostgreSQL")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="use this running broker instead")
 
 
@@ -113,15 +115,25 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres(pytestconfig: pytest.Config) -> Postgres:
-    """The PostgreSQL of the run; ``database`` makes a database that only one test has."""
-    return shared(pytestconfig.stash[_SHARED].directory)
+def postgres(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The conninfo of the run's PostgreSQL; ``database`` makes a database that only one test has."""
+    yield from _postgres(pytestconfig, prepared=0)
 
 
 @pytest.fixture(scope="session")
-def preparing_postgres(pytestconfig: pytest.Config) -> Postgres:
+def preparing_postgres(pytestconfig: pytest.Config) -> Iterator[str]:
     """A second one, which lets transactions be prepared: by default no server does."""
-    return shared(pytestconfig.stash[_SHARED].directory, prepared=60)
+    yield from _postgres(pytestconfig, prepared=60)
+
+
+def _postgres(config: pytest.Config, prepared: int) -> Iterator[str]:
+    if config.getoption("--postgres") == "testcontainers":
+        from tests.containers import postgres_container
+
+        with postgres_container(prepared) as conninfo:  # one a worker, as with Kafka
+            yield conninfo
+    else:
+        yield shared(config.stash[_SHARED].directory, prepared).conninfo
 
 
 @pytest.fixture(scope="session")
@@ -131,14 +143,14 @@ def registry(pytestconfig: pytest.Config) -> RegistryServer:
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> Iterator[Callable[[], str]]:
+def database(postgres: str) -> Iterator[Callable[[], str]]:
     """Makes empty databases: ``database() -> conninfo``. Dropped afterwards."""
     with databases(postgres) as make:
         yield make
 
 
 @pytest.fixture
-def preparing_database(preparing_postgres: Postgres) -> Iterator[Callable[[], str]]:
+def preparing_database(preparing_postgres: str) -> Iterator[Callable[[], str]]:
     """The same on the server that lets transactions be prepared. None that is prepared may be left."""
     with databases(preparing_postgres) as make:
         yield make

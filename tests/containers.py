@@ -1,4 +1,4 @@
-"""A broker in Docker, for ``pytest --broker=testcontainers``. Imported only then."""
+"""Servers in Docker, for ``pytest --broker=testcontainers`` and ``--postgres=testcontainers``. Imported only then."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 from testcontainers.core.container import DockerContainer
 
 from kafka_eos.devbroker.probe import serves
@@ -13,6 +14,7 @@ from kafka_eos.devbroker.settings import free_ports, server_properties
 from kafka_eos.devbroker.waiting import wait_until
 
 IMAGE = "apache/kafka:4.3.0"
+POSTGRES = "postgres:17"
 _SECONDS = 120.0
 
 
@@ -30,3 +32,23 @@ def kafka_container() -> Iterator[str]:
         if not wait_until(lambda: serves(port), _SECONDS):
             raise RuntimeError(f"{IMAGE} does not answer on port {port} after {_SECONDS:.0f} s")
         yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def postgres_container(prepared: int) -> Iterator[str]:
+    """Runs the official image, which lets so many transactions be prepared; yields its conninfo."""
+    (port,) = free_ports(1)
+    container = DockerContainer(POSTGRES).with_bind_ports(5432, port).with_env("POSTGRES_HOST_AUTH_METHOD", "trust")
+    conninfo = f"host=127.0.0.1 port={port} user=postgres dbname=postgres"
+    with container.with_command(f"postgres -c max_prepared_transactions={prepared}"):
+        if not wait_until(lambda: _takes_connections(conninfo), _SECONDS):
+            raise RuntimeError(f"{POSTGRES} does not answer on port {port} after {_SECONDS:.0f} s")
+        yield conninfo
+
+
+def _takes_connections(conninfo: str) -> bool:
+    try:
+        psycopg.connect(conninfo, connect_timeout=5).close()
+    except psycopg.OperationalError:
+        return False
+    return True

@@ -34,19 +34,19 @@ def shared(directory: Path, prepared: int = 0) -> Postgres:
 
 
 @contextmanager
-def databases(server: Postgres) -> Iterator[Callable[[], str]]:
-    """``make() -> conninfo``; dropped at the end."""
+def databases(server: str) -> Iterator[Callable[[], str]]:
+    """``make() -> conninfo`` of a new database of a server, whose conninfo this is; dropped at the end."""
     made: list[str] = []
 
     def make() -> str:
         name = f"test_{uuid4().hex[:12]}"
-        with psycopg.connect(server.conninfo, autocommit=True) as connection:
+        with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
         made.append(name)
-        return server.conninfo.replace("dbname=postgres", f"dbname={name}")
+        return server.replace("dbname=postgres", f"dbname={name}")
 
     yield make
-    with psycopg.connect(server.conninfo, autocommit=True) as connection:
+    with psycopg.connect(server, autocommit=True) as connection:
         for name in made:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
