@@ -29,7 +29,7 @@ from kafka_eos.interfaces import Codec
 
 DELETED: Final = "kafka_eos_deleted"
 """The column of a staged file that says whether its row deletes its key."""
-_AT: Final = "kafka_eos_at"
+_AT: Final = "at"
 _KEYS: Final[Sequence[Callable[[pa.DataType], bool]]] = (
     kinds.is_boolean, kinds.is_integer, kinds.is_decimal, kinds.is_date, kinds.is_timestamp, kinds.is_string,
     kinds.is_large_string, kinds.is_binary, kinds.is_large_binary,
@@ -127,10 +127,10 @@ class Newest:
         found = [file.keys(key, columns) for file in files]
         self.key = tuple(found[0].column_names)
         """As the table calls these columns now."""
-        every = pa.concat_tables(found)
-        at = every.append_column(_AT, pa.array(range(len(every)), pa.int64()))
-        last = at.group_by([*self.key]).aggregate([(_AT, "max")])
-        self.keys = last.select([*self.key])
+        at = _numbered(pa.concat_tables(found))
+        names = at.column_names[:-1]
+        last = at.group_by(names).aggregate([(_AT, "max")])
+        self._keys = last.select(names)
         wins = pc.is_in(at.column(_AT), value_set=last.column(f"{_AT}_max").combine_chunks())
         self._wins = wins.combine_chunks()
 
@@ -145,14 +145,20 @@ class Newest:
 
     def replaced(self, keys: pa.Table) -> pa.Array:
         """Which rows of a table with the key's columns have a newer one here, or are deleted: a bool each."""
-        at = keys.append_column(_AT, pa.array(range(len(keys)), pa.int64()))
-        met = at.join(self.keys, keys=[*self.key], join_type="left semi").column(_AT)
+        at = _numbered(keys)
+        met = at.join(self._keys, keys=self._keys.column_names, join_type="left semi").column(_AT)
         return pc.is_in(at.column(_AT), value_set=met.combine_chunks()).combine_chunks()
 
     def bounds(self, name: str) -> tuple[Any, Any]:
         """The least and the greatest value of a column of the key."""
-        found = pc.min_max(self.keys.column(name))
+        found = pc.min_max(self._keys.column(self.key.index(name)))
         return found["min"].as_py(), found["max"].as_py()
+
+
+def _numbered(keys: pa.Table) -> pa.Table:
+    """With the number of each row in ``_AT``. Arrow takes some names for paths, so columns have none of the table's."""
+    plain = keys.rename_columns([f"key{n}" for n in range(keys.num_columns)])
+    return plain.append_column(_AT, pa.array(range(len(keys)), pa.int64()))
 
 
 class StagedRows:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from pyiceberg.types import LongType
 
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
@@ -522,3 +523,32 @@ def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: L
     for wrong in ({"key": []}, {"key": [1]}, {"version": 1}, {"partition": "a=b"}, {"staged": "../x"}):
         with pytest.raises(CorruptCheckpoint):
             Promise.read({**committable.payload, **wrong})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", ["at", "kafka_eos_at", "key0", ".x", "[x]"])
+def test_a_key_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """Arrow takes some names for a path to a field within a column."""
+    DeltaTable.create(tmp_path, pa.schema([(name, pa.string()), ("n", pa.int64())]))
+    sink = DeltaSink[Any](tmp_path, key=name)
+    for epoch in (1, 2):
+        writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(epoch)))
+        values = [{name: "u", "n": n} for n in (epoch, epoch * 10)]
+        writer.write(Batch(values, range(2), ListOrigin("in", "list", 0, 0, values)))
+        commit(sink.committer(JOB), at(epoch, 1), writer.seal(at(epoch, 1))())  # type: ignore[arg-type]
+
+    assert DeltaTable(tmp_path).to_pyarrow_table().to_pylist() == [{name: "u", "n": 20}]
+
+
+def test_a_key_that_was_an_int_when_files_were_written_is_found_as_a_long(tmp_path: Path) -> None:
+    lake = KeyedIceberg(tmp_path)
+    lake.catalog().drop_table("shop.rows")
+    lake.catalog().create_table("shop.rows", pa.schema([("id", pa.int32()), ("text", pa.string())]))
+    table = lake.table()
+    table.append(pa.table({"id": pa.array([1, 7], pa.int32()), "text": ["a", "b"]}))
+    with table.update_schema() as change:
+        change.update_column("id", LongType())
+    life = Life(lake)
+
+    assert commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(7, "c")])) == {Outcome.COMMITTED}
+
+    assert rows(lake) == [(1, "a"), (7, "c")]
