@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from kafka_eos.records import Batch
 
@@ -42,8 +42,9 @@ class Position:
 
 
 _operator: ContextVar[str | None] = ContextVar("kafka_eos_operator", default=None)
-_rows: ContextVar[tuple[Batch[Any], Iterator[Any] | None, int] | None] = ContextVar("kafka_eos_rows", default=None)
+_At: TypeAlias = tuple[Batch[Any], "Iterator[Any] | None", int]
 """The batch; what is left of its rows, and how many there were. Without an iterator: the number of its row."""
+_rows: ContextVar[_At | None] = ContextVar("kafka_eos_rows", default=None)
 
 
 def enter(operator: str) -> None:
@@ -83,7 +84,15 @@ class Rows(Generic[T]):
 
 def position() -> Position | None:
     """What is worked on in this thread or task; None if no operator is at work."""
-    operator, rows = _operator.get(), _rows.get()
+    return _position(_operator.get(), _rows.get())
+
+
+def position_in(context: Context) -> Position | None:
+    """What is worked on in this context, which another thread may be running."""
+    return _position(context.get(_operator), context.get(_rows))
+
+
+def _position(operator: str | None, rows: _At | None) -> Position | None:
     if operator is None:
         return None
     if rows is None:

@@ -383,7 +383,18 @@ class _Diary:
     """Keeps the events that reports and the audit want in the job's history."""
 
     _KEPT = frozenset(
-        {"started", "running", "silent", "restarting", "failed", "stopped", "decided", "given-up", "dead-letters"}
+        {
+            "started",
+            "running",
+            "hung",
+            "silent",
+            "restarting",
+            "failed",
+            "stopped",
+            "decided",
+            "given-up",
+            "dead-letters",
+        }
     )
 
     def __init__(self, history: History) -> None:

@@ -27,6 +27,7 @@ from kafka_eos.embedded.control import (
     Decline,
     Failed,
     Progress,
+    Pulse,
     Reached,
     Ready,
     Restoring,
@@ -67,7 +68,7 @@ _LOOK = 0.2
 _DEAF = 1.0
 """Seconds between two looks from which on this process did not listen itself: it was stopped, or waited for a store."""
 _WONDER = 0.25
-"""The part of ``worker_timeout`` after which it is said where a worker stands that says nothing."""
+"""The part of ``worker_timeout`` after which it is said where a worker stands that takes no step."""
 _SWEEP_EVERY = 8
 """Epochs between two sweeps where several may be on their way: none may be while old files are dropped."""
 
@@ -172,7 +173,7 @@ class AttemptRunner:
             self._learn(facts.Deaf(now - self._looked_at))
         self._looked_at = now
         self._tell_drift(now)
-        self._tell_who_is_quiet(now)
+        self._tell_who_is_still(now)
         if self._attempt.phase is Phase.PREPARING:
             self._look_at_restores(now)
             self._learn(facts.Tick())
@@ -218,6 +219,9 @@ class AttemptRunner:
                 raise error
             case Learned(fact=fact):
                 self._learn(fact)
+            case Heard(message=Pulse(session=session, standing=standing, at=at), pid=pid):
+                if session == self._session and (subtask := self._crew.subtask_of(pid)) is not None:
+                    self._learn(facts.Pulse(subtask, standing, at))
             case Heard(message=message, pid=pid) if (subtask := self._crew.subtask_of(pid)) is not None:
                 self._learn(facts.Heard(subtask))
                 self._hear(message, subtask)
@@ -255,19 +259,22 @@ class AttemptRunner:
             if worker.subtask in words:
                 worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
 
-    def _tell_who_is_quiet(self, now: float) -> None:
+    def _tell_who_is_still(self, now: float) -> None:
         """Once an attempt: a job whose batches take long is no news each time."""
-        quiet = self._attempt.quiet(now - self._worker_timeout * _WONDER)
-        for subtask in sorted(quiet - self._wondered):
+        still = self._attempt.still(now - self._worker_timeout * _WONDER)
+        for subtask in sorted(still - self._wondered):
             self._tell_where(subtask, now)
-        self._wondered |= quiet
+        self._wondered |= still
 
     def _tell_where(self, subtask: int, now: float) -> None:
-        """Of a worker that says nothing, and lives."""
-        worker = self._crew.worker(subtask)
+        """Of a worker that takes no step, and has not ended."""
+        worker, how = self._crew.worker(subtask), self._attempt.how(subtask, now)
         if worker.alive:
-            seconds = round(now - self._attempt.heard.get(subtask, now), 1)
-            self._observe("silent", worker=subtask, process=worker.pid, seconds=seconds, stacks=worker.stacks())
+            who = {"worker": subtask, "process": worker.pid, "seconds": round(how.seconds, 1)}
+            if how.alive:
+                self._observe("hung", **who, at=how.at or "no operator", stacks=worker.stacks())
+            else:
+                self._observe("silent", **who, stacks=worker.stacks())
 
     def _tell_progress(self) -> None:
         self._observe("progress", **together([self._told.get(w.subtask, NOTHING) for w in self._crew.workers]))

@@ -186,6 +186,14 @@ class Progress(Message, frozen=True):
     figures: Figures
 
 
+class Pulse(Message, frozen=True):
+    """The process lives; the thread that processes rows took its last step so many seconds ago. See ``pulse``."""
+
+    standing: float
+    at: str
+    """The operator and the record that it is at; empty if it is at none."""
+
+
 class SlowestHere(Message, frozen=True):
     """How far the slowest splits that are read here are in event time, by group. Said when it has changed."""
 
@@ -218,7 +226,7 @@ ToWorker: TypeAlias = (
     Start | Begin | Trigger | Notify | Abort | Assign | Waiting | SlowestElsewhere | Halt | GoOn | Count | Drop
 )
 ToSupervisor: TypeAlias = (
-    Restoring | Ready | Ack | Decline | Progress | SlowestHere | Reached | Counted | Failed | Dropped
+    Restoring | Ready | Ack | Decline | Progress | Pulse | SlowestHere | Reached | Counted | Failed | Dropped
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,8 +1,9 @@
 """One attempt of a worker: from a decided epoch until told to begin again.
 
 A single thread reads batches, pushes them through the operators and writes the results; between two batches it
-obeys the supervisor. At a barrier it does only what must happen in order (positions, flush of the state cache,
-sealing the writers); uploads and pre-commits run on one background thread while the next epoch is processed.
+obeys the supervisor. A second one tells that the process lives, and how long ago the first took a step. At a barrier
+the first does only what must happen in order (positions, flush of the state cache, sealing the writers); uploads and
+pre-commits run on one background thread while the next epoch is processed.
 
 Rule: every effect of a session is invisible until the supervisor decides. A session never undoes anything:
 it lets go, and recovery decides what becomes of it.
@@ -20,6 +21,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import copy_context
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -53,6 +55,7 @@ from kafka_eos.embedded.control import (
     send,
 )
 from kafka_eos.embedded.open_plan import OpenPlan
+from kafka_eos.embedded.pulse import Beating
 from kafka_eos.embedded.task import Captured
 from kafka_eos.errors import EnvironmentFailed, Fatal, LoginRefused, UserError
 from kafka_eos.failpoints import hit
@@ -128,13 +131,16 @@ class Session:
         try:
             if isinstance(inbox.get()[0], Begin):
                 opened.resume()
-                self._loop(inbox)
+                work = copy_context()
+                with Beating(self._mouth.say, self._start.session, work) as beating:
+                    work.run(self._loop, inbox, beating.step)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
 
-    def _loop(self, inbox: Inbox) -> None:
+    def _loop(self, inbox: Inbox, stepped: Callable[[], None]) -> None:
         reading = True
         while True:
+            stepped()
             opened = self._opened
             while (message := _next(inbox, wait=not (reading or opened.connected or opened.due))) is not None:
                 match message:

@@ -20,7 +20,7 @@ anything else begins. After ``Replace`` or ``End`` nothing follows.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ from kafka_eos.protocol.checkpoint import Cadence, Failures, Flights, Kind, Pend
 from kafka_eos.protocol.facts import Fact
 from kafka_eos.protocol.housekeeping import Housekeeping
 from kafka_eos.protocol.quiescence import Round, Standstill
+from kafka_eos.protocol.vitals import Still, Vitals
 
 
 class Phase(enum.Enum):
@@ -54,8 +55,8 @@ class Policy:
     ``halts_at_end``  the last epoch of bounded input does: rows may go round in a loop
     ``may_leave``  a stop before the subtasks are ready ends the attempt without an epoch
     ``search_every``  between two searches for splits, or for something to read
-    ``silence``  after so long without a word a late subtask counts as frozen
-    ``patience``  after so long without a word a subtask that processes rows is replaced
+    ``silence``  after so long without a sign of life a process stands still, and without a step a late subtask does
+    ``patience``  after so long without a step a subtask that processes rows is replaced
     """
 
     subtasks: frozenset[int]
@@ -91,8 +92,7 @@ class Attempt:
     phase: Phase = Phase.PREPARING
     preparing: frozenset[int] = frozenset()
     """Who is not ready."""
-    heard: Mapping[int, float] = field(default_factory=dict)
-    """When a subtask last said anything."""
+    vitals: Vitals = field(default_factory=Vitals)
     reached: frozenset[int] = frozenset()
     """Who has read all of a bounded input."""
     stopping: bool = False
@@ -158,11 +158,13 @@ class Attempt:
             return float("inf")
         return self._cadence.next_trigger(self.triggered_at, self.committed_at)
 
-    def quiet(self, since: float) -> frozenset[int]:
-        """Subtasks that process rows and have said nothing since that time."""
-        if self.phase not in (Phase.RUNNING, Phase.ENDING):
-            return frozenset()
-        return frozenset(subtask for subtask, at in self.heard.items() if at < since)
+    def still(self, since: float) -> frozenset[int]:
+        """Subtasks that are to process rows and have taken no step since that time."""
+        return self.vitals.still(since) if self.phase in (Phase.RUNNING, Phase.ENDING) else frozenset()
+
+    def how(self, subtask: int, now: float) -> Still:
+        """What is known of a subtask that stands still."""
+        return self.vitals.of_still(subtask, now, self.policy.silence)
 
     # ------------------------------------------------------------ what a fact changes
 
@@ -171,9 +173,11 @@ class Attempt:
             case facts.Tick():
                 return self, ()
             case facts.Heard(subtask):
-                return replace(self, heard={**self.heard, subtask: now}), ()
+                return replace(self, vitals=self.vitals.word(subtask, now)), ()
+            case facts.Pulse(subtask, standing, at):
+                return replace(self, vitals=self.vitals.pulse(subtask, standing, at, now)), ()
             case facts.Deaf(seconds):
-                return replace(self, heard={subtask: at + seconds for subtask, at in self.heard.items()}), ()
+                return replace(self, vitals=self.vitals.deaf(seconds)), ()
             case facts.Ready(subtask):
                 return replace(self, preparing=self.preparing - {subtask}), ()
             case facts.Acked(epoch, subtask):
@@ -246,16 +250,17 @@ class Attempt:
             return self._over(do.End(do.Ending.LEFT))
         if self.preparing:
             return None
-        # Who was ready first has had nothing to say until now.
-        heard = dict.fromkeys(self.policy.subtasks, now)
-        return replace(self, phase=Phase.RUNNING, heard=heard), (do.Begin(),)
+        return replace(self, phase=Phase.RUNNING, vitals=Vitals.of(self.policy.subtasks, now)), (do.Begin(),)
 
     def _replace_hung(self, now: float) -> Step | None:
-        hung = self.quiet(now - self.policy.patience)
+        hung = self.still(now - self.policy.patience)
         if not hung:
             return None
-        why = f"nothing was heard for {self.policy.patience:g} s (worker_timeout) from subtask {sorted(hung)}"
+        why = f"no step for {self.policy.patience:g} s (worker_timeout): {self._how_all(hung, now)}"
         return self._over(do.Replace(why, hung))
+
+    def _how_all(self, subtasks: Collection[int], now: float) -> str:
+        return "; ".join(str(self.how(subtask, now)) for subtask in sorted(subtasks))
 
     def _end_as_it_is(self, now: float) -> Step | None:
         if self.asked.end and self.phase in (Phase.RUNNING, Phase.ENDING):
@@ -285,10 +290,9 @@ class Attempt:
         what = f"checkpoint {late.id} was not acknowledged in time (checkpoint_timeout) by subtask {missing}"
         # Before one that drains there may be many rows, and no word comes out of a long batch of them.
         since = late.triggered_at if late.kind.drains else now
-        quiet_since = min(now - self.policy.silence, since)
-        silent = frozenset(subtask for subtask in late.missing if self.heard.get(subtask, now) < quiet_since)
-        if silent:
-            return self._over(do.Replace(f"{what}; no sign of life from subtask {sorted(silent)}", silent))
+        frozen = late.missing & self.vitals.still(min(now - self.policy.silence, since))
+        if frozen:
+            return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen))
         return self._give_up(late, what, late=True)
 
     def _give_up_declined(self, now: float) -> Step | None:

@@ -17,9 +17,21 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A subtask has said something, whatever it was."""
+    """A subtask has said something, whatever it was, but no pulse."""
 
     subtask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The process of a subtask lives. The thread that processes its rows took its last step ``standing`` seconds ago.
+
+    ``at``: the operator and the record that it is at, in words; empty between two of them
+    """
+
+    subtask: int
+    standing: float
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,7 @@ class Stop:
 Fact: TypeAlias = (
     Tick
     | Heard
+    | Pulse
     | Deaf
     | Ready
     | Acked

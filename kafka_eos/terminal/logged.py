@@ -15,7 +15,7 @@ from kafka_eos.terminal.totals import Totals
 
 LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0
-_WARNINGS = frozenset({"restarting", "silent", "given-up", "dead-letters", "late-rows", "unshown"})
+_WARNINGS = frozenset({"restarting", "hung", "silent", "given-up", "dead-letters", "late-rows", "unshown"})
 _OFTEN = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
 

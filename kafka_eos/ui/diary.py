@@ -110,8 +110,11 @@ def _told(event: Event) -> dict[str, Json] | None:
         case "given-up":
             title, text, fault = f"epoch {event['epoch']} was given up", "its output goes into the next one", True
         case "silent":
-            title = f"worker {event['worker']} has said nothing for {event['seconds']:.0f} s"
+            title = f"worker {event['worker']} has given no sign of life for {event['seconds']:.0f} s"
             text, fault = str(event.get("stacks", "")), True
+        case "hung":
+            title = f"worker {event['worker']} lives, and took no step for {event['seconds']:.0f} s"
+            text, fault = f"at {event['at']}\n{event['stacks']}", True
         case "savepoint":
             title, text, fault = f"a savepoint of epoch {event['epoch']} was made", event["path"], False
         case "revoked":

@@ -35,6 +35,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/recovery.py": (f"{PROTOCOL}/test_recovery.py",),
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
         "kafka_eos/protocol/standby.py": (f"{PROTOCOL}/test_standby.py",),
+        "kafka_eos/protocol/vitals.py": (f"{PROTOCOL}/test_attempt.py",),
     },
     "operators": {
         "kafka_eos/operators/duplicates.py": ("tests/unit/operators/test_duplicates.py",),

@@ -316,17 +316,61 @@ def test_a_worker_that_says_nothing_while_it_should_process_is_replaced() -> Non
     run.on(facts.Heard(0), facts.Heard(1), at=1.0)
     run.on(facts.Heard(0), at=20.0)
 
-    assert run.attempt.quiet(since=5.0) == {1}
+    assert run.attempt.still(since=5.0) == {1}
     assert run.on(facts.Tick(), at=21.0) == [], "20 s are not more than 20 s"
     (over,) = run.on(facts.Tick(), at=21.1)
-    assert over == do.Replace("nothing was heard for 20 s (worker_timeout) from subtask [1]", frozenset({1}))
+    why = "no step for 20 s (worker_timeout): subtask 1 gives no sign of life: its whole process stands still"
+    assert over == do.Replace(why, frozenset({1}))
+
+
+def test_a_process_that_lives_does_not_hide_a_thread_that_takes_no_step() -> None:
+    run = running(PATIENT)
+    run.on(facts.Heard(0), facts.Heard(1), at=1.0)
+    run.on(facts.Pulse(0, 0.1, ""), facts.Pulse(1, 20.0, "operator f, record in/0/7"), at=21.0)
+    assert run.attempt.still(since=5.0) == {1}
+    (over,) = run.on(facts.Pulse(0, 0.1, ""), facts.Pulse(1, 20.5, "operator f, record in/0/7"), at=21.5)
+
+    why = (
+        "no step for 20 s (worker_timeout): subtask 1 lives, and the thread that processes its rows does not come on, "
+        "in operator f, record in/0/7"
+    )
+    assert over == do.Replace(why, frozenset({1}))
+
+
+def test_a_pulse_tells_when_the_last_step_was_and_takes_back_none() -> None:
+    """What came of the thread itself is newer than what a pulse knew."""
+    run = running(PATIENT)
+    run.on(facts.Heard(0), facts.Heard(1), at=10.0)
+    run.on(facts.Pulse(0, 8.0, ""), facts.Pulse(1, 0.5, ""), at=11.0)
+
+    assert run.attempt.vitals.stepped == {0: 10.0, 1: 10.5}
+    assert [run.attempt.how(subtask, now).alive for subtask in (0, 1) for now in (16.0, 16.1)] == [True, False] * 2
+
+
+def test_between_two_operators_a_thread_is_in_none() -> None:
+    run = running(PATIENT)
+    run.on(facts.Pulse(0, 0.0, "operator f"), at=1.0)
+    run.on(facts.Heard(0), at=1.1)
+
+    assert "operator" not in str(run.attempt.how(0, now=2.0))
+
+
+def test_a_late_worker_whose_process_lives_and_takes_no_step_is_suspected_and_told_of_as_such() -> None:
+    run = running()
+    run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=10.0)
+    run.on(facts.Heard(1), facts.Pulse(0, 29.0, "operator f"), at=39.0)
+    (over,) = run.on(facts.Tick(), at=40.1)
+
+    assert isinstance(over, do.Replace)
+    assert over.suspects == {0}
+    assert over.why.endswith("subtask 0 lives, and the thread that processes its rows does not come on, in operator f")
 
 
 def test_silence_counts_from_the_first_row_and_not_while_others_restore() -> None:
     run = Run(PATIENT)
     run.on(facts.Heard(0), facts.Ready(0), at=1.0)
     assert run.on(facts.Tick(), at=500.0) == []
-    assert run.attempt.quiet(since=499.0) == frozenset()
+    assert run.attempt.still(since=499.0) == frozenset()
     assert run.on(facts.Heard(1), facts.Ready(1), at=501.0) == [do.Begin()]
 
     assert run.on(facts.Tick(), at=521.0) == []

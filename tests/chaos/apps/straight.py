@@ -1,6 +1,7 @@
 """A pipeline without an exchange: what one worker does has nothing to do with the others."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 HUNG, HANGS_AT = (Path(os.environ["TEST_HUNG"]) if "TEST_HUNG" in os.environ else None), 700
 """Exists from when a worker hangs on. One does, once, where a test asks for it."""
+TAKES_AGES = re.compile(r"(a+)+$")
+"""On some texts: longer than anybody lives, in C, and no other thread runs meanwhile."""
 
 
 class Payment(msgspec.Struct):
@@ -21,6 +24,8 @@ class Payment(msgspec.Struct):
 
 
 def never_comes_back() -> None:
+    if "TEST_HUNG_IN_C" in os.environ:
+        TAKES_AGES.match("a" * 64 + "b")
     while True:
         pass
 
