@@ -6,10 +6,13 @@ Rule: only what is surely about a row is held against it, and only what passes b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from kafka_eos.connectors.outbox.rows import Row
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+
+T = TypeVar("T")
 
 
 class Refused(Exception):
@@ -59,19 +62,22 @@ class Delivering:
         self._asked(self._receiver.look, "look for")
 
     def deliver(self, rows: Sequence[Row]) -> str | None:
-        try:
-            self._asked(lambda: self._receiver.send(rows), "send to")
-        except Refused as refused:
-            return str(refused) or "refused"
-        return None
+        return self._asked(partial(self._refusal, rows), "send to")
 
     def close(self) -> None:
         self._receiver.close()
 
-    def _asked(self, call: Callable[[], Any], what: str) -> None:
+    def _refusal(self, rows: Sequence[Row]) -> str | None:
         try:
-            call()
-        except (Refused, KafkaEosError):
+            self._receiver.send(rows)
+        except Refused as refused:
+            return str(refused) or "refused"
+        return None
+
+    def _asked(self, call: Callable[[], T], what: str) -> T:
+        try:
+            return call()
+        except KafkaEosError:
             raise
         except Exception as error:
             kind = Retryable if self._receiver.passes(error) else ConfigError

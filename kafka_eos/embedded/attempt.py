@@ -215,8 +215,10 @@ class AttemptRunner:
                 return  # an earlier attempt began it; recovery has decided what became of it
             case Discovered(known=known, found=found):
                 self._discovered(known, found)
-            case Broken(error=error):
+            case Broken(error=Exception() as error):
                 raise error
+            case Broken(error=error):  # SystemExit ends a thread there, and must not end the job without a word
+                raise RuntimeError(f"{type(error).__name__} {error}, raised beside the main thread") from error
             case Learned(fact=fact):
                 self._learn(fact)
             case Heard(message=Pulse(session=session, standing=standing, at=at), pid=pid):
@@ -386,7 +388,7 @@ class AttemptRunner:
         def run() -> None:
             try:
                 event = work()
-            except Exception as error:  # noqa: BLE001 - handled by the main thread
+            except BaseException as error:  # noqa: BLE001 - handled by the main thread
                 event = Broken(self._session, error)
             self._events.put(event)
 

@@ -51,10 +51,10 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Work beside the main thread ended with an error."""
+    """Work beside the main thread ended with an error, whatever a library or a sink of the user's raises."""
 
     term: int
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)

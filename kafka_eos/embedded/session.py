@@ -262,7 +262,7 @@ class Session:
         """Background work; if it fails, the session does."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
+        except BaseException as error:  # noqa: BLE001 - reported to the supervisor, which decides
             self._mouth.say(failure(self._start.session, error))
 
     def _report(self) -> None:
@@ -288,7 +288,7 @@ def _next(inbox: Inbox, wait: bool) -> ToWorker | None:
         return None
 
 
-def failure(session: int, error: Exception) -> Failed:
+def failure(session: int, error: BaseException) -> Failed:
     """What the supervisor must know about an exception that ended a session."""
     return Failed(
         session=session,
@@ -300,7 +300,7 @@ def failure(session: int, error: Exception) -> Failed:
     )
 
 
-def _kind(error: Exception) -> Literal["restart", "environment", "user", "fatal"]:
+def _kind(error: BaseException) -> Literal["restart", "environment", "user", "fatal"]:
     match error:
         case EnvironmentFailed() | LoginRefused():
             return "environment"

@@ -139,6 +139,15 @@ def test_a_receiver_that_is_away_at_the_start_ends_it(tmp_path: Path) -> None:
         sink(Away(lambda values: None), tmp_path).check(JOB)
 
 
+def test_a_receiver_that_refuses_before_it_got_a_row_ends_the_start_with_its_reason(tmp_path: Path) -> None:
+    class Closed(Service):
+        def look(self) -> None:
+            raise Refused("closed for good")
+
+    with pytest.raises(ConfigError, match="could not look for service:test: Refused closed for good"):
+        sink(Closed(lambda values: None), tmp_path).check(JOB)
+
+
 def test_it_says_what_it_is(tmp_path: Path) -> None:
     made = sink(Service(lambda values: None), tmp_path, batch=5)
 

@@ -25,10 +25,21 @@ class Own(Receiver):
         urllib.request.urlopen(request, timeout=30).close()
 
 
+class Exits(Receiver):
+    """A thread that it ends is not the job."""
+
+    name = "receiver that exits"
+
+    def send(self, rows: Sequence[Row]) -> None:
+        raise SystemExit("enough")
+
+
+OWN = {"own": Own, "exits": Exits}
+
 pipeline, totals = running_totals()
 totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
-if os.environ.get("TEST_SENDER") == "own":
-    totals.sink(IdempotentSink(Own(), outbox=OUTBOX, value=Total, batch=ROWS), name="to-service")
+if (sender := os.environ.get("TEST_SENDER")) in OWN:
+    totals.sink(IdempotentSink(OWN[sender](), outbox=OUTBOX, value=Total, batch=ROWS), name="to-service")
 else:
     totals.sink(HttpSink(URL, outbox=OUTBOX, value=Total, batch=ROWS), name="to-service")
 
