@@ -899,7 +899,12 @@ class WindowedStream(Upstream, Generic[K, T]):
         return self._aggregated(name, best, lambda window, values: values)
 
     def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
-        """How many values a second a key has in a window; one without values has no result."""
+        """How many values a second a key has in a window; one without values has no result.
+
+        PlanError for ``rows`` and ``global_``, which know no seconds.
+        """
+        if isinstance(self._assigner, RowCount):
+            raise mistake(f"{self._assigner}: they know no seconds, so there is no rate; use tumbling(seconds=...).")
         return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
 
     def _aggregated(

@@ -122,7 +122,7 @@ class Counter(Protocol):
     """A number that metrics show; see ``ProcessContext.counter``."""
 
     def inc(self, n: int = 1) -> None:
-        """Count ``n`` more. ValueError if that is less than 0."""
+        """Count ``n`` more. ValueError if that is no whole number, or less than 0."""
 
 
 class ProcessContext(Protocol):

@@ -23,8 +23,8 @@ class Counted:
     count: int = 0
 
     def inc(self, n: int = 1) -> None:
-        if n < 0:
-            raise ValueError(f"a counter only grows: inc({n})")
+        if type(n) is not int or n < 0:
+            raise ValueError(f"a counter grows by a whole number, 0 or more: not inc({n!r})")
         self.count += n
 
 

@@ -41,11 +41,13 @@ def test_counters_are_made_in_open_and_only_grow(bench: Any) -> None:
         self.seen.inc(2)
 
     def step(self: Any, _: str, value: str) -> list[Any]:
-        self.seen.inc() if value == "a1" else self.seen.inc(-1)
+        self.seen.inc({"a1": 1, "a2": -1, "a3": 0.5}[value])
         return [self.seen.count]
 
-    assert bench.run(verbs(function(declare, step)), ["a1", "a2", "a1"]).values == [3, 4]
-    assert [why for _, why in bench.refused] == ["ValueError: a counter only grows: inc(-1)"]
+    assert bench.run(verbs(function(declare, step)), ["a1", "a2", "a3", "a1"]).values == [3, 4]
+    assert [why for _, why in bench.refused] == [
+        f"ValueError: a counter grows by a whole number, 0 or more: not inc({n})" for n in (-1, 0.5)
+    ]
 
     with pytest.raises(PlanError, match=r"the name of a counter is a text, not ''"):
         bench.run(verbs(function(lambda _, ctx: ctx.counter(""), step)), [])

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from kafka_eos import OutputTag, Pipeline, PlanError, Stream, Window, Windowed, bounded, session, sliding, tumbling
+from kafka_eos import (
+    OutputTag,
+    Pipeline,
+    PlanError,
+    Stream,
+    Window,
+    Windowed,
+    bounded,
+    rows,
+    session,
+    sliding,
+    tumbling,
+)
 from kafka_eos.aggregates import max_by
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -32,8 +44,8 @@ def keyed(pipeline: Pipeline) -> Any:
 
 def ran(pipeline: Pipeline, stream: Any, *more: Timed) -> list[Any]:
     stream.sink(MemorySink(), name="out")
-    rows = zip(CLICKS, SECONDS, strict=True)
-    clicks = [Timed(Click(user, page, second), second * 1000) for (user, page), second in rows]
+    told = zip(CLICKS, SECONDS, strict=True)
+    clicks = [Timed(Click(user, page, second), second * 1000) for (user, page), second in told]
     return run_local(pipeline, {"clicks": [*clicks, *more, END]}, batch_size=1)["out"]
 
 
@@ -96,10 +108,10 @@ def test_results_come_back_as_they_were_where_they_are_sent(verb: str) -> None:
     }[verb]()
     stream.rebalance(name="spread").sink(MemorySink(), name="unused")
     wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
-    rows = ran(pipeline, stream)
+    found = ran(pipeline, stream)
 
-    assert len(rows) == 2
-    assert wire.decode(wire.encode(rows)) == rows
+    assert len(found) == 2
+    assert wire.decode(wire.encode(found)) == found
 
 
 def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type() -> None:
@@ -115,6 +127,7 @@ def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type(
     [
         (lambda keyed: keyed.sessionize(gap=0), "gap"),
         (lambda keyed: keyed.window(tumbling(seconds=60)).top_n(0, by=len), "one value at least"),
+        (lambda keyed: keyed.window(rows(3)).rate(), "they know no seconds"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_users_line(verb: Any, says: str) -> None:
