@@ -56,6 +56,17 @@ class Case:
     most: int
     sinks: dict[str, Named] = field(default_factory=dict)
     checks: list[Callable[[], None]] = field(default_factory=list)
+    clock: int = 1_700_000_000_000
+    """Processing time; goes on with each look."""
+    last_life: int = 0
+    """What it was when the last life began."""
+    on_spark: bool = True
+    """Can Spark run it?"""
+
+    def look(self) -> int:
+        """At the clock."""
+        self.clock += 1
+        return self.clock
 
     def sink(self, stream: Stream[Any], name: str) -> None:
         self.sinks[name] = Named()

@@ -18,30 +18,39 @@ from kafka_eos.embedded import open_plan
 from kafka_eos.operators import firing
 from kafka_eos.operators.event_time import Pace
 from kafka_eos.settings import Settings
-from kafka_eos.state import panes
+from kafka_eos.spark import open_level
+from kafka_eos.state import panes, timers
 from tests.marks import campaign
-from tests.schedules import batches, lives
+from tests.schedules import batches, lives, pipelines, verbs
 from tests.schedules.job import Job
-from tests.schedules.pipelines import CASES, Case
+from tests.schedules.pipelines import Case
 
+CASES = {**pipelines.CASES, **verbs.CASES}
 SEEDS = int(os.environ.get("SEEDS", "40"))
 FEW, FEW_LIVES = 10, 4
 """Rows of a split at most, and lives, of the one that is always run."""
+_AT_A_TIME = (
+    *((firing, "_AT_ONCE"), (firing, "_SILENT")),
+    *((panes, "_AT_ONCE"), (panes, "_DIVIDED")),
+    (timers, "_PAGE"),
+)
+"""What is done so many at a time is done one at a time."""
 
 
 @pytest.fixture
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time goes on with each batch, and what it makes due is done one firing at a time."""
     clock = count()
+    monkeypatch.setattr(open_plan, "_TICK", 0.0)
     monkeypatch.setattr(open_plan, "STEADILY", Pace(0.0, lambda: next(clock) / 1000, slice=0.0))
-    for module, name in ((firing, "_AT_ONCE"), (firing, "_SILENT"), (panes, "_AT_ONCE"), (panes, "_DIVIDED")):
+    for module, name in _AT_A_TIME:
         monkeypatch.setattr(module, name, 1)
 
 
 @pytest.mark.parametrize("seed", [0, *(campaign(seed) for seed in range(1, SEEDS))])
 @pytest.mark.parametrize("kind", CASES)
 def test_any_schedule_gives_what_a_batch_computation_gives(
-    kind: str, seed: int, tmp_path: Path, in_small_steps: None
+    kind: str, seed: int, tmp_path: Path, in_small_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(f"{kind}-{seed}")
     case = Case(Pipeline(kind), chance, most=40 if seed else FEW)
@@ -55,9 +64,13 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
         state_cache_entries=chance.choice([1, 5, 1000]),
     )
     job = Job(case.pipeline.plan(), tmp_path, chance, settings)
+    for module in (open_plan, open_level):
+        monkeypatch.setattr(module, "wall_clock", case.look)
     number = chance.randint(2, 8) if seed else FEW_LIVES
     for life in range(number):
-        engine = chance.choice([lives, lives, batches])
+        case.clock += chance.choice([0, -50, 100_000])
+        case.last_life = case.clock
+        engine = chance.choice([lives, lives, batches if case.on_spark else lives])
         engine.live(job, chance.randint(1, 3), to_the_end=life == number - 1)
 
     case.check()
