@@ -14,6 +14,7 @@ from kafka_eos.audit.answers import Unanswered, unanswered, why
 from kafka_eos.interfaces import Sink as SinkConnector
 from kafka_eos.operators import process
 from kafka_eos.operators.chain import refuser
+from kafka_eos.operators.duplicates import Deduplicate
 from kafka_eos.operators.process import declared
 from kafka_eos.plan import (
     BroadcastConnect,
@@ -247,8 +248,18 @@ class Cut:
     @cached_property
     def timed(self) -> frozenset[str]:
         """Operators with timers, and nodes behind them: how far event time had come no record tells."""
-        names = [node.name for node in self.plan.timed_operators]
+        names = [node.name for node in self.plan.timed_operators if not forgets(node)]
         return frozenset({*names, *descendants(self.plan, names)})
+
+    @cached_property
+    def forgetful(self) -> tuple[str, ...]:
+        """Operators of which timers make no output, they only end state that no row needs any more."""
+        return tuple(node.name for node in self.plan.nodes if forgets(node))
+
+    @cached_property
+    def forgetting(self) -> frozenset[str]:
+        """These, and nodes behind them: where no row is late, their outputs are those of the rows of their key."""
+        return frozenset({*self.forgetful, *descendants(self.plan, self.forgetful)})
 
     @cached_property
     def lasting(self) -> frozenset[str]:
@@ -262,7 +273,7 @@ class Cut:
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.asked))
+        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.forgetting | self.asked))
 
     # ------------------------------------------------------------ what the number of workers decides
 
@@ -290,6 +301,11 @@ def expires(node: Node) -> bool:
     if not isinstance(node, Process):
         return False
     return any(state.ttl is not None for state in declared(process(node)))
+
+
+def forgets(node: Node) -> bool:
+    """Do the timers of the node only end what it knows of a key, when no row that is not late can ask for it?"""
+    return isinstance(node, Process) and isinstance(node.factory(), Deduplicate)
 
 
 def captured(stage: str) -> str:

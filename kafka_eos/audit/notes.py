@@ -88,7 +88,7 @@ def uncompared(
         if name in cut.letters and cut.summed:
             why = "they depend on where its epochs ended"
             left_out.append(Uncompared(name, "letters from behind a fold with merge=", why))
-        if name in cut.letters and cut.timed:
+        if name in cut.letters and cut.timed | cut.forgetting:
             why = "they depend on what timers have changed"
             left_out.append(Uncompared(name, "letters from operators with timers, and behind them,", why))
         if name in cut.letters and cut.asked:

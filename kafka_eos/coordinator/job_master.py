@@ -394,6 +394,7 @@ class _Diary:
             "decided",
             "given-up",
             "dead-letters",
+            "late-rows",
         }
     )
 

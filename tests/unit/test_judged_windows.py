@@ -47,11 +47,17 @@ def counted(keyed: Keyed, **options: Any) -> Keyed:
 
 
 def look(
-    pipeline: Pipeline, *, strict: bool = True, events: Any = (), plans: Sequence[str] = (), **manifest: Any
+    pipeline: Pipeline,
+    *,
+    strict: bool = True,
+    events: Any = (),
+    plans: Sequence[str] = (),
+    committed: int = 0,
+    **manifest: Any,
 ) -> Judged:
     """With all sinks audited, as if each operator with state had come to the time 99 in all of its key groups.
 
-    ``plans``: the fingerprint of the plan of each epoch.
+    ``plans``: the fingerprint of the plan of each epoch. ``committed``: how many epochs are.
     """
     plan = pipeline.plan()
     stored: dict[str, Json] = {"name": "event-timers", "watermarks": [[0, 127, 99]]}
@@ -61,7 +67,8 @@ def look(
         committables=(), sources={},
     )  # fmt: skip
     sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
-    ledger = Ledger(plan.name, None, None, {}, {}, frozenset(), {}, events=[{"event": "committed"}, *events])
+    done = frozenset(EpochId(Epoch(n), Term(1)) for n in range(committed + 1))
+    ledger = Ledger(plan.name, None, None, {}, {}, done, {}, events=[{"event": "committed"}, *events])
     ledger = replace(ledger, entries=Entries(entry(n, plan) for n, plan in enumerate(plans)))
     of = Subject(plan, (), sinks, {}, ())
     return judged(of, cut(plan), ledger, msgspec.structs.replace(newest, **manifest), strict=strict)
@@ -265,6 +272,17 @@ def test_late_rows_that_no_output_names_matter_only_if_there_were_some() -> None
 
     assert "out" in look(pipeline).sinks
     assert look(pipeline, events=[told]).why["out"] == (
+        "rows were late for 'counts', and no audited output tells which"
+    )
+
+
+def test_of_an_epoch_that_the_next_start_committed_nothing_tells_whether_rows_were_late() -> None:
+    pipeline = Pipeline("counts")
+    late_tag(pipeline)
+    told = {"event": "decided", "epoch": 1}
+
+    assert "out" in look(pipeline, events=[told], committed=1).sinks
+    assert look(pipeline, events=[told], committed=2).why["out"] == (
         "rows were late for 'counts', and no audited output tells which"
     )
 

@@ -122,7 +122,7 @@ def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | Non
         return _EXPIRES
     if operator in cut.asked:
         return cut.why_unknown(operator)
-    if operator in cut.timed:
+    if operator in cut.timed | cut.forgetting:
         return _TIME
     if operator in cut.summed:
         return "it depends on where epochs of a fold with merge= ended"

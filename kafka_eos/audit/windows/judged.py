@@ -136,6 +136,21 @@ class Judged:
 
 def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> Judged:
     """``manifest``: of the newest committed epoch. ``strict``: no epoch has processed input behind its barrier."""
+    found = _behind_timers(subject, cut, ledger, manifest, strict=strict)
+    return replace(found, why={**found.why, **_lacking(subject, cut, ledger)})
+
+
+def _lacking(subject: Subject, cut: Cut, ledger: Ledger) -> dict[str, str]:
+    """Sinks behind operators for which rows were late, and why they are not compared."""
+    why: dict[str, str] = {}
+    for name in cut.forgetful:
+        if were_late(ledger, name):
+            reason = f"rows were late for {name!r}, and whether it still knew what had passed nothing tells"
+            why |= dict.fromkeys(cut.plan.below(name), reason)
+    return {sink.node: why[sink.node] for sink in subject.sinks if sink.node in why}
+
+
+def _behind_timers(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> Judged:
     behind = [sink.node for sink in subject.sinks if sink.node in cut.timed]
     if not behind:
         return Judged()
@@ -210,7 +225,7 @@ class _Look:
         """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
         if not isinstance(node, Windows | Join | Patterns):
             timers = "its outputs are of timers of a process function, or of what they may change"
-            return timers if node.sets_timers else f"the state of {node.name!r} and windows are before it"
+            return timers if node.name in self._cut.timed else f"the state of {node.name!r} and windows are before it"
         if reason := self._by_chance(node) or self._reason(node.name):
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]
@@ -299,7 +314,7 @@ class _Look:
         through = tuple(kind for kind in _ONE_TO_ONE if not letters or kind not in _MAY_REFUSE)
         asides = [self._told_by(f"{node.name}-{tag}", through) for tag in tags if tag is not None]
         aside = frozenset[str]().union(*asides)
-        if (len(refused) < len(letters) or not all(asides)) and self._were_late(node.name):
+        if (len(refused) < len(letters) or not all(asides)) and were_late(self._ledger, node.name):
             return f"rows were late for {node.name!r}, and no audited output tells which"
         again = frozenset[str]()
         if isinstance(node, Windows) and node.lateness:
@@ -320,10 +335,16 @@ class _Look:
                     todo.append(node.name)
         return frozenset(found)
 
-    def _were_late(self, operator: str) -> bool:
-        """False only if the history tells that none was."""
-        told = [event for event in self._ledger.events if event.get("event") == "late-rows"]
-        return not self._ledger.has_history or any(_counted(event).get(operator) for event in told)
+
+def were_late(ledger: Ledger, operator: str) -> bool:
+    """False only if the history tells of each epoch that no row was late for the operator.
+
+    A supervisor that dies when it has decided an epoch has told nothing of it, and the next start commits it.
+    """
+    late = [event for event in ledger.events if event.get("event") == "late-rows"]
+    told = {event.get("epoch") for event in ledger.events if event.get("event") == "decided"}
+    untold = any(epoch.epoch.n not in told for epoch in ledger.committed if epoch.epoch.n > 0)
+    return not ledger.has_history or untold or any(_counted(event).get(operator) for event in late)
 
 
 def _main(node: Node) -> str:

@@ -1,0 +1,94 @@
+"""What ``deduplicate`` lets pass is computed again, since its timers only end what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_eos.audit import Check, Conclusion
+from kafka_eos.provenance import HEADER, parse
+from tests.audit.job import FED_AT, Job, Out
+from tests.chaos.harness import read
+
+pytestmark = pytest.mark.timeout(600)
+
+ONCE = """
+from kafka_eos import OutputTag, Pipeline, monotonic
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+LATE = OutputTag("late", str)
+
+pipeline = Pipeline("{name}")
+found = (
+    pipeline.source(KafkaSource("{input}", value=str), name="orders")
+    .with_timestamps(lambda word: FED_AT + int(word[1:]), watermarks=monotonic())
+    .key_by(lambda word: word[0])
+    .deduplicate(within=0.01, late=LATE, name="once")
+)
+found.sink(KafkaSink("{output}", value=str), name="passed")
+found.side_output(LATE).sink(KafkaSink("{late}", value=str), name="late")
+""".replace("FED_AT", str(FED_AT))
+
+
+def _outs(job: Job, topic: str) -> list[Out]:
+    return [Out(None, each.value(), dict(each.headers())[HEADER].decode()) for each in read(job.bootstrap, topic)]
+
+
+def _ran(new_job: Callable[..., Job], topic: Callable[..., str], words: Sequence[bytes]) -> tuple[Job, str]:
+    """A job that has read these words from one partition, and the topic of what has passed."""
+    source, passed = topic(), topic()
+    job = new_job(ONCE, input=source, output=passed, late=topic())
+    job.feed(source, [(0, None, word) for word in words])
+    job.run(workers=1)
+    return job, passed
+
+
+def test_a_row_that_should_not_have_passed_is_named(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    job, passed = _ran(new_job, topic, [b"%c%d" % (97 + n % 2, n) for n in range(40)])
+    outs = _outs(job, passed)
+
+    sound = job.audit(spark)
+
+    assert [each.value for each in outs] == [b"a0", b"b1", b"a10", b"b11", b"a20", b"b21", b"a30", b"b31"]
+    assert sound.conclusion is Conclusion.PASS, sound.headline
+    assert (sound.facts.not_recomputed, sound.facts.expected) == ({}, 8)
+
+    third = str(replace(parse(outs[0].text or ""), offset=2))
+    job.write(passed, [Out(None, b"a2", third)])
+    wrong = job.audit(spark)
+
+    assert {f.check: f.count for f in wrong.findings} == {Check.UNEXPECTED: 1, Check.WRONG_COUNT: 1}, wrong.headline
+
+
+@pytest.mark.campaign
+def test_a_row_that_should_have_passed_is_missed(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    job, passed = _ran(new_job, topic, [b"%c%d" % (97 + n % 2, n) for n in range(40)])
+    fewer = topic()
+    job.app.write_text(job.app.read_text().replace(passed, fewer))
+    job.write_all({fewer: _outs(job, passed)[1:]})
+
+    verdict = job.audit(spark)
+
+    assert {f.check: f.count for f in verdict.findings} == {Check.LOST: 1, Check.WRONG_COUNT: 1}, verdict.headline
+
+
+def test_rows_that_came_too_late_are_said_and_never_called_wrong(
+    new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
+) -> None:
+    """Nobody knows any more whether another ``c`` had passed: it goes to the side output."""
+    job, _ = _ran(new_job, topic, [b"a0", b"d100"])
+    job.feed(job.topics["input"], [(0, None, b"c1")])
+    job.run(workers=1)
+
+    verdict = job.audit(spark)
+
+    assert verdict.conclusion is Conclusion.INVALID, verdict.headline
+    assert verdict.findings == ()
+    assert "rows were late for 'once', and whether it still knew what had passed nothing tells" in verdict.headline
