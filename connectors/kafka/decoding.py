@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 from kafka_eos.calls import each
 from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.interfaces import Codec, InHeaders
+from kafka_eos.interfaces import Codec, InBatches, InHeaders
 from kafka_eos.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]
 """Is a record with these headers one of the source's? Of several with one name, the last one is given."""
-Columns: TypeAlias = Callable[[Sequence[Message]], tuple[Sequence[Any], Callable[[Any], Any]]]
-"""The column of what is to be decoded, and what decodes one of it."""
+Columns: TypeAlias = Callable[[Sequence[Message]], tuple[list[Any], Callable[[Any], Any] | None]]
+"""The column of what is to be decoded, and what decodes one of it; None if the column is decoded."""
 
 _value: Callable[[Message], bytes | None] = Message.value
 _key: Callable[[Message], bytes | None] = Message.key
@@ -76,14 +76,17 @@ def value_decoder(codec: Codec[Any]) -> Columns:
     """Streams of plain values: the column of raw values, and what decodes one of them."""
     if isinstance(codec, InHeaders):
         return _with_headers(codec.decode_with)
-    decode = codec.decode
+    decode, decode_batch = codec.decode, codec.decode_batch if isinstance(codec, InBatches) else None
 
     def no_tombstones(value: bytes | None) -> Any:
         return decode(_expect_value(value))
 
-    def columns(messages: Sequence[Message]) -> tuple[Sequence[Any], Callable[[Any], Any]]:
-        values = list(map(_value, messages))
-        return values, no_tombstones if None in values else decode
+    def columns(messages: Sequence[Message]) -> tuple[list[Any], Callable[[Any], Any] | None]:
+        values: list[Any] = list(map(_value, messages))
+        if None in values:
+            return values, no_tombstones
+        decoded = None if decode_batch is None else decode_batch(values)
+        return (values, decode) if decoded is None else (decoded, None)
 
     return columns
 
@@ -94,7 +97,7 @@ def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
     def decode(message: Message) -> Any:
         return decode_with(_expect_value(message.value()), _headers(message))
 
-    return lambda messages: (messages, decode)
+    return lambda messages: (list(messages), decode)
 
 
 def _expect_value(value: bytes | None) -> bytes:
@@ -117,7 +120,7 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
             time if kind else None,
         )
 
-    return lambda messages: (messages, decode)
+    return lambda messages: (list(messages), decode)
 
 
 def _decode_with(codec: Codec[Any]) -> Callable[[bytes, Headers], Any]:
@@ -146,6 +149,8 @@ class Decoding:
         rows, left_out = self._kept(origin, messages, refuse)
         some = messages if len(rows) == len(messages) else [messages[row] for row in rows]
         raws, decode = self.columns(topic)(some)
+        if decode is None:
+            return Batch(raws, rows, origin), left_out
         values, refused = each(decode, raws, refuse=lambda row, error: refuse(origin.raw(rows[row]), error))
         bad = frozenset(refused)
         return Batch(values, [row for at, row in enumerate(rows) if at not in bad] if bad else rows, origin), left_out

@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
 from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.interfaces import Codec, InHeaders
+from kafka_eos.interfaces import Codec, InBatches, InHeaders
 from kafka_eos.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
@@ -73,8 +73,13 @@ class ValueEncoder:
             times = each_row(self.timestamp, values)
         headers = None if self.headers is None else each_row(self.headers, values)
         return Columns(
-            each_row(self.value.encode, values), keys, times, _also(headers, len(values), self.key_codec, self.value)
+            _encoded(self.value, values), keys, times, _also(headers, len(values), self.key_codec, self.value)
         )
+
+
+def _encoded(codec: Codec[Any], values: Sequence[Any]) -> list[bytes]:
+    made = codec.encode_batch(values) if isinstance(codec, InBatches) else None
+    return each_row(codec.encode, values) if made is None else made
 
 
 def _also(headers: Sequence[Headers] | None, rows: int, *codecs: Codec[Any] | None) -> Sequence[Headers] | None:

@@ -72,6 +72,17 @@ class InHeaders(Protocol):
 
 
 @runtime_checkable
+class InBatches(Protocol):
+    """A codec that decodes and encodes many values faster than one by one."""
+
+    def decode_batch(self, data: Sequence[bytes]) -> list[Any] | None:
+        """What ``decode`` makes of each. None if they must be decoded one by one, for instance because one is bad."""
+
+    def encode_batch(self, values: Sequence[Any]) -> list[bytes] | None:
+        """What ``encode`` makes of each. None if they must be encoded one by one, for instance because one is bad."""
+
+
+@runtime_checkable
 class Described(Protocol):
     """A codec that has more to tell than the user's type does."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Comparison, Json
@@ -54,10 +54,13 @@ class Language(Protocol[T]):
     """What stands between the id and a value: of Protobuf, which message of its file the value is; else nothing."""
 
     def encoder(self, before: bytes) -> Callable[[T], bytes]:
-        """What writes values, each behind ``before``."""
+        """What writes values, each behind ``before``. It may be a ``BatchEncoder``."""
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
-        """What decodes values of ``writer``. ValueError if it is no schema, or none that fits the type."""
+        """What decodes values of ``writer``. ValueError if it is no schema, or none that fits the type.
+
+        It may be a ``BatchDecoder``.
+        """
 
     def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
         """In what it differs from what is written, for people. ValueError if it is no schema."""
@@ -67,6 +70,22 @@ class Language(Protocol[T]):
 
     def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
         """Why values of ``writer``, or some, cannot be read as the type. ValueError if it is no schema."""
+
+
+@runtime_checkable
+class BatchDecoder(Protocol):
+    """A decoder that is faster with many values."""
+
+    def batch(self, before: bytes, data: Sequence[bytes]) -> list[Any] | None:
+        """Values behind ``before`` each. None if one does not stand there, or must be decoded alone."""
+
+
+@runtime_checkable
+class BatchEncoder(Protocol):
+    """An encoder that is faster with many values."""
+
+    def batch(self, values: Sequence[Any]) -> list[bytes] | None:
+        """None if one must be encoded alone, for instance because it is bad."""
 
 
 class RegistryCodec(Generic[T]):
@@ -163,6 +182,17 @@ class RegistryCodec(Generic[T]):
         if decode is None:
             decode = self._opened(data[:PREFIX])
         return decode(data[PREFIX:])
+
+    def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
+        """See ``interfaces.InBatches``: values of a schema that was read before."""
+        before = data[0][:PREFIX] if data else b""
+        decode: Any = self._decoders.get(before)
+        return decode.batch(before, data) if isinstance(decode, BatchDecoder) else None
+
+    def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
+        """See ``interfaces.InBatches``: as soon as the id is known."""
+        encode: Any = self.encode
+        return encode.batch(values) if isinstance(encode, BatchEncoder) else None
 
     def _ready(self) -> bytes:
         schema_id = self._known_id()

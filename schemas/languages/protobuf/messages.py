@@ -7,7 +7,7 @@ written with is compared beforehand, by ``reader_of`` and by the registry's code
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +34,7 @@ class ProtobufCodec(Generic[T]):
         self.type = tp
         self._descriptor = tp.DESCRIPTOR
         self.decode: Callable[[bytes], T] = reading(tp)
-        self.encode: Callable[[T], bytes] = writing(tp)
+        self.encode: Callable[[T], bytes] = Writing(tp)
 
     @property
     def schema(self) -> Json:
@@ -68,22 +68,51 @@ def reading(tp: Any) -> Callable[[bytes], Any]:
     return whole if _any_field(tp.DESCRIPTOR, lambda field: field.is_required) else decode
 
 
-def writing(tp: Any, before: bytes = b"") -> Callable[[Any], bytes]:
-    """What writes messages of a class, behind what stands ``before`` each. Raises ValueError."""
-    name = type_name(tp)
-    # To sort takes as long again as to write, and only maps have an order of their own.
-    sort = _any_field(tp.DESCRIPTOR, _is_map)
-    serialize = partial(tp.SerializeToString, deterministic=True) if sort else tp.SerializeToString
+def batch_reading(tp: Any) -> Callable[[bytes, Sequence[bytes]], list[Any] | None]:
+    """What reads many messages of a class, each behind what stands before it. None if one must be read alone."""
+    parse = tp.FromString
+    complete = not _any_field(tp.DESCRIPTOR, lambda field: field.is_required)
 
-    def encode(value: Any) -> bytes:
-        if type(value) is not tp:
-            raise ValueError(f"expected {name}, got {type(value).__name__}")
+    def decode(before: bytes, data: Sequence[bytes]) -> list[Any] | None:
+        bodies = [each.removeprefix(before) for each in data]
+        if sum(map(len, data)) - sum(map(len, bodies)) != len(before) * len(data):
+            return None  # something else stands before one
         try:
-            return before + serialize(value)  # type: ignore[no-any-return]
-        except (EncodeError, ValueError) as error:
-            raise ValueError(f"not a valid {name}: {reason(error)}") from error
+            return list(map(parse, bodies))
+        except (DecodeError, ValueError):
+            return None  # who reads them alone says which one it is, and why
 
-    return encode
+    return decode if complete else lambda before, data: None
+
+
+class Writing:
+    """What writes messages of a class, behind what stands ``before`` each. Raises ValueError.
+
+    See ``wire_format.BatchEncoder``.
+    """
+
+    def __init__(self, tp: Any, before: bytes = b"") -> None:
+        self._type, self._before = tp, before
+        # To sort takes as long again as to write, and only maps have an order of their own.
+        sort = _any_field(tp.DESCRIPTOR, _is_map)
+        self._serialize = partial(tp.SerializeToString, deterministic=True) if sort else tp.SerializeToString
+
+    def __call__(self, value: Any) -> bytes:
+        if type(value) is not self._type:
+            raise ValueError(f"expected {type_name(self._type)}, got {type(value).__name__}")
+        try:
+            return self._before + self._serialize(value)  # type: ignore[no-any-return]
+        except (EncodeError, ValueError) as error:
+            raise ValueError(f"not a valid {type_name(self._type)}: {reason(error)}") from error
+
+    def batch(self, values: Sequence[Any]) -> list[bytes] | None:
+        if set(map(type, values)) != {self._type}:
+            return None
+        try:
+            before = self._before
+            return [before + written for written in map(self._serialize, values)]
+        except (EncodeError, ValueError):
+            return None  # who writes them alone says which one it is, and why
 
 
 def _stored(schema: Json) -> Any:

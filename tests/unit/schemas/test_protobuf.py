@@ -331,3 +331,40 @@ def test_a_message_behind_a_map_is_in_the_place_that_its_text_says(registry: Reg
 
     assert data[5:8] == b"\4\0\0"
     assert lines.decode(data) == tp(article="a")
+
+
+# ---------------------------------------------------------------- in batches
+
+
+def test_a_batch_is_decoded_and_encoded_as_its_values_are(registry: Registry) -> None:
+    """Also a message that is not the first one of its file, whose place takes more than a byte."""
+    for tp, values in ((Order, [ORDER, Order(user="bob")]), (Refund, [Refund(user="ann"), Refund()])):
+        one = codec(tp, registry, subject="topic-record")
+        datas = [one.encode(value) for value in values]
+        assert one.decode_batch(datas) is None, "its schema was not read yet"
+        assert [one.decode(data) for data in datas] == values
+
+        assert (one.decode_batch(datas), one.encode_batch(values)) == (values, datas)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(lambda data: data[:-1], id="cut off"),
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: data[:5] + b"\2\2" + data[6:], id="another message"),
+        pytest.param(lambda data: data[:4] + b"\x63" + data[5:], id="another schema"),
+    ],
+)
+def test_a_batch_with_one_value_that_is_not_like_the_others_is_decoded_one_by_one(
+    registry: Registry, bad: Callable[[bytes], bytes]
+) -> None:
+    one = codec(Order, registry)
+    data = one.encode(ORDER)
+    one.decode(data)
+
+    assert one.decode_batch([data, data]) == [ORDER, ORDER]
+    assert one.decode_batch([data, bad(data)]) is None
+    assert one.decode_batch([bad(data), data]) is None
+    assert one.decode_batch([]) is None
+    assert one.encode_batch([ORDER, Refund()]) is None
