@@ -6,7 +6,8 @@ The same rows, in batches of 5,000, by one writer, in one epoch, in one process,
     loader    what a program would call that wants the rows there, once, if nothing fails: ``pyarrow`` builds a table of
               each batch and writes a file, ``write_deltalake`` and pyiceberg's ``append`` get all of these in one
               commit, ``COPY`` sends tuples into the table itself, ``executemany`` inserts them in one transaction, and
-              a loop sends requests with the client that the sink uses, a hundred rows each, to a receiver beside it
+              a loop sends requests with the client that the sink uses, a hundred rows each, to a receiver beside it,
+              or calls the function of the receiver that ``IdempotentSink`` was given, with a hundred rows each
     by key    a table has all rows, and every twentieth one comes again, changed, in one epoch; the loader is
               ``DeltaTable.merge``. pyiceberg's ``upsert`` is given a tenth of all that: it compares row by row
 
@@ -25,7 +26,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,6 +50,7 @@ from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitsTogether, JobContext, Sink, TaskContext
@@ -236,6 +238,49 @@ def http(home: Path, url: str, rows: Sequence[Account]) -> tuple[float, float]:
     return took, seconds(load)
 
 
+class _Keys(Receiver):
+    """A table of SQLite that does nothing under a key that it knows; each call is a transaction on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(self._connected()) as connection:
+            connection.execute("CREATE TABLE rows (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+
+    @property
+    def name(self) -> str:
+        return f"sqlite:{self._path}"
+
+    def send(self, rows: Sequence[Row]) -> None:
+        with closing(self._connected()) as connection, connection:
+            cells = [(row.key, row.value) for row in rows]
+            connection.executemany("INSERT OR IGNORE INTO rows VALUES (?, ?)", cells)
+
+    def count(self) -> int:
+        with closing(self._connected()) as connection:
+            return int(connection.execute("SELECT count(*) FROM rows").fetchone()[0])
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+
+def idempotent(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
+    """The same of a receiver with a client of its own."""
+    kept, bare = (_Keys(home / f"{uuid.uuid4().hex}.db") for _ in range(2))
+    sink = IdempotentSink(kept, outbox=home / uuid.uuid4().hex, value=Account, batch=_REQUEST)
+    took = seconds(lambda: through(sink, rows))
+
+    def load() -> None:
+        for begin in range(0, len(rows), _REQUEST):
+            some = rows[begin : begin + _REQUEST]
+            bare.send([Row(uuid.uuid4().hex, "", msgspec.json.encode(row)) for row in some])
+
+    loaded = seconds(load)
+    assert kept.count() == bare.count() == len(rows)
+    return took, loaded
+
+
 class _Receiver(BaseHTTPRequestHandler):
     """Takes whatever comes."""
 
@@ -315,6 +360,7 @@ def contenders(home: Path, url: str, database: str | None, rows: Sequence[Accoun
         "Iceberg table by key, `upsert`": Contender(len(changed(few)), partial(iceberg_by_key, home, few)),
         "SQLite table by `DbApiSink`, `executemany`": Contender(all_, partial(sqlite, home, rows)),
         "Requests, the client in a loop": Contender(len(few), partial(http, home, url, few)),
+        "Calls by `IdempotentSink`, the function in a loop": Contender(len(few), partial(idempotent, home, few)),
     }
     if database:
         found["PostgreSQL table staged, `COPY`"] = Contender(all_, partial(postgres, database, "stage", rows))
