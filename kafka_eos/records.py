@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from kafka_eos.excerpts import Inside
+
 T = TypeVar("T")
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -75,6 +77,7 @@ class Refusal:
     where: str
     operator: str
     reason: str
+    inside: Inside
 
 
 @dataclass(slots=True)

@@ -30,7 +30,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "calls": "",
     "collector": "",
     "cores": "",
-    "records": "",
+    "excerpts": "",
+    "records": "excerpts",
     "secrets": "",
     "stacks": "errors",
     "extras": "errors",
@@ -53,8 +54,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
     # schemas: for the offline reader; protocol: positions of tables
     "state": "errors ids interfaces records calls failpoints schemas protocol checkpoints",
-    "operators": "log_context errors ids interfaces records attribution calls failpoints provenance schemas plan "
-    "protocol state",
+    "operators": "log_context excerpts errors ids interfaces records attribution calls failpoints provenance schemas "
+    "plan protocol state",
     "exchange": "errors ids interfaces records attribution plan protocol state",
     "connectors": "logs errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
     "schemas secrets protocol",
@@ -76,7 +77,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "logs errors records",
-    "ui": "errors interfaces checkpoints coordinator metrics",
+    "ui": "excerpts errors interfaces records checkpoints coordinator metrics",
     "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
     "stacks ui",
     "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
@@ -85,7 +86,7 @@ MAY_IMPORT: Mapping[str, str] = {
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker secrets",
-    "dead_letters": "errors ids interfaces records settings plan checkpoints state connectors app dsl",
+    "dead_letters": "excerpts errors ids interfaces records settings plan checkpoints state connectors app dsl",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "doctor": "errors interfaces settings plan checkpoints coordinator cores",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "

@@ -16,6 +16,7 @@
     requests/<token>.done.json        what became of it
     history.jsonl                     what happened, for people; nothing depends on it
     told.jsonl                        the newest of the history, told on this machine, if the history is in a store
+    refused.json                      the first records that this run refused, on the machine where it runs
     ledger.jsonl                      what the job knew at each commit, for the audit; see ``ledger``
     identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
@@ -51,6 +52,8 @@ HISTORY = "history.jsonl"
 LEDGER = "ledger.jsonl"
 TOLD = "told.jsonl"
 """Only on a machine where supervisors run a job whose history is in a store."""
+REFUSED = "refused.json"
+"""Always on the machine where the job runs: what is in the first records that it has refused."""
 LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger", TOLD: "told"}
 """What is appended to, and the directory of its segments: of full ones; of all where nothing can be appended to."""
 COMPRESSED = ".gz"

@@ -27,6 +27,7 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock, state_locks
 from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.coordinator.refused import RefusedFile
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.coordinator.standby import Standby
 from kafka_eos.coordinator.status import Observer, StatusFile
@@ -109,7 +110,10 @@ class JobMaster:
         """The newest epoch has read records, or put some out."""
         self._began = time.monotonic()
         """When the newest attempt did, or had restored its state."""
-        self._refusals = Refusals(settings.max_dead_letters, settings.dead_letter_window, self.observe)
+        self._refused = RefusedFile(self._directory, self.notice)
+        self._refusals = Refusals(
+            settings.max_dead_letters, settings.dead_letter_window, self.observe, self._refused.write
+        )
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
         self._term = Term(0)
@@ -132,6 +136,7 @@ class JobMaster:
     def _lead(self, storage: JobStorage) -> None:
         """As ``run``, with the job's lock held."""
         storage.tidy()
+        self._refused.begin()
         here = self._settings.checkpoints_of(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
         self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))

@@ -9,12 +9,13 @@ goes on from it: the answer of the store may be lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from kafka_eos.coordinator.refused import Refused
 from kafka_eos.errors import TooManyDeadLetters
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.dead_letters import Books, Excess, Limit
-from kafka_eos.records import Tally
+from kafka_eos.records import Refusal, Tally
 
 
 @dataclass
@@ -26,10 +27,13 @@ class _Newest:
 
 
 class Refusals:
-    """``limit``: as the setting ``max_dead_letters``; ``observe`` is told of each epoch that has any of them."""
+    """``limit``: as the setting ``max_dead_letters``; ``observe`` is told of each epoch that has any of them.
 
-    def __init__(self, limit: str, window: int, observe: Callable[..., None]) -> None:
-        self._said, self._limit, self._observe = limit, Limit.parse(limit, window), observe
+    ``keep`` gets the first few dead letters of the run, by source, with what is in them.
+    """
+
+    def __init__(self, limit: str, window: int, observe: Callable[..., None], keep: Callable[[Refused], None]) -> None:
+        self._said, self._limit, self._observe, self._keep = limit, Limit.parse(limit, window), observe, keep
         self._books = Books()
         """With the newest epoch, which may not be decided yet."""
         self._newest: _Newest | None = None
@@ -70,12 +74,13 @@ class Refusals:
             self._tell_left_out(undone.epoch, Tally())
 
     def _tell(self, epoch: EpochId, tally: Tally) -> None:
+        self._keep(self._books.total.first)
         self._observe(
             "dead-letters",
             epoch=epoch.epoch.n,
             counts=tally.refused,
             total=self._books.total.refused,
-            first={source: list(map(asdict, refusals)) for source, refusals in self._books.total.first.items()},
+            first={source: list(map(_told, refusals)) for source, refusals in self._books.total.first.items()},
         )
 
     def _tell_late(self, epoch: EpochId, tally: Tally) -> None:
@@ -83,6 +88,11 @@ class Refusals:
 
     def _tell_left_out(self, epoch: EpochId, tally: Tally) -> None:
         self._observe("left-out", epoch=epoch.epoch.n, counts=tally.left_out, total=self._books.total.left_out)
+
+
+def _told(refusal: Refusal) -> dict[str, str]:
+    """Events say what was refused and why, and nothing of what is in it."""
+    return {"where": refusal.where, "operator": refusal.operator, "reason": refusal.reason}
 
 
 def _sentence(excess: Excess, limit: str, *, share: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kafka_eos.connectors.kafka.letters import Letter
 from kafka_eos.dead_letters.selection import Selection
+from kafka_eos.excerpts import Excerpt, printable
 
 _MOST_REASONS: Final = 1000
 """That are counted by themselves; an error's name is whatever code has called it."""
@@ -78,20 +79,9 @@ def as_json(place: str, letter: Letter) -> dict[str, Any]:
 def readable(data: bytes | str, most: int) -> str:
     """Text as it is; other bytes with escapes such as ``\\x00``. A longer one ends with how much is left out."""
     cut, left = data[:most], len(data) - most
-    text = cut if isinstance(cut, str) else _text(cut, whole=left <= 0)
-    if text is None:
-        shown = str(cut)[2:-1]
-    else:
-        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    text = cut if isinstance(cut, str) else Excerpt(cut, len(data)).text
+    shown = str(cut)[2:-1] if text is None else printable(text)
     return f"{shown} … ({left:,} more)" if left > 0 else shown
-
-
-def _text(data: bytes, whole: bool) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        # A cut may be in the middle of a character.
-        return data[: error.start].decode() if not whole and error.reason == "unexpected end of data" else None
 
 
 def _bytes(name: str, data: bytes | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from typing import Any
 from kafka_eos import log_context
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
+from kafka_eos.excerpts import Inside
 from kafka_eos.interfaces import StateBackend, StateDescriptor
 from kafka_eos.operators import build
 from kafka_eos.operators.base import (
@@ -448,7 +449,8 @@ class Chain:
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         self._expect_letters(source, operator, raw, error)
         reason = f"{type(error).__name__}: {error}"
-        self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST]))
+        inside = Inside.of(raw.timestamp, raw.key, raw.value, raw.headers, reason)
+        self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST], inside))
         self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
 
     def _expect_letters(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:

@@ -1,5 +1,5 @@
-"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask. And savepoints
-as files: whoever has one has the state of the job.
+"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask. And what holds
+data of the job: savepoints as files, and what is in records that were refused.
 
 Rule: whoever asks shows the token that was printed when the dashboard began, in a header: no page of another site can
 send that, and it is in no log. An answer says what has happened, not what was begun.
@@ -19,9 +19,11 @@ from starlette.routing import BaseRoute, Route
 
 from kafka_eos.checkpoints import savepoints
 from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.refused import read_refused
 from kafka_eos.errors import KafkaEosError
 from kafka_eos.ui import reading
 from kafka_eos.ui.archive import archived
+from kafka_eos.ui.letters import letters
 
 _PATIENCE = 600.0
 """Seconds that a job gets to answer."""
@@ -39,6 +41,7 @@ class Actions:
             Route("/api/jobs/{job}/savepoint", self._savepoint, methods=["POST"]),
             Route("/api/jobs/{job}/stop", self._stop, methods=["POST"]),
             Route("/api/jobs/{job}/savepoints/{name}", self._download),
+            Route("/api/jobs/{job}/dead-letters", self._letters),
         ]
 
     async def _savepoint(self, request: Request) -> Response:
@@ -58,6 +61,17 @@ class Actions:
             raise HTTPException(404, f"there is no savepoint {name!r} of {job!r} in {self._home}")
         file = {"Content-Disposition": f'attachment; filename="{quote(f"{job}-{name}.tar")}"'}
         return StreamingResponse(archived(path), media_type="application/x-tar", headers=file)
+
+    async def _letters(self, request: Request) -> Response:
+        self._expect_token(request)
+        job: str = request.path_params["job"]
+        if job not in reading.names(self._home):
+            raise HTTPException(404, f"there is no job {job!r} in {self._home}")
+        try:
+            refused = await run_in_threadpool(read_refused, self._home / job)
+        except (OSError, ValueError) as error:
+            raise HTTPException(500, f"what job {job!r} has refused cannot be read: {error}") from error
+        return JSONResponse({"letters": letters(refused)})
 
     def _allowed(self, request: Request) -> Path:
         """The directory of the job, which runs, for somebody who may ask."""

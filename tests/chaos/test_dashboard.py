@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import signal
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Producer
 
+from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.savepoints import verify
+from kafka_eos.coordinator.status import STATUS
 from kafka_eos.ui.actions import Actions
 from kafka_eos.ui.pages import Pages
 from kafka_eos.ui.server import serving
 from tests.browser import CHROMIUM, Page, browser
-from tests.chaos.harness import Job
+from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import running, signal_worker
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 NewJob = Callable[..., Job]
@@ -108,6 +114,61 @@ def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
         saved.extractall(tmp_path / "unpacked", filter="data")
     assert verify(tmp_path / "unpacked" / Path(made["path"]).name) == []
     assert page.problems() == []
+
+
+def _refuse(job: Job) -> None:
+    """Three records that are no payments, by strangers who mean no good, before some payments."""
+    producer = Producer({"bootstrap.servers": job.bootstrap})
+    headers: list[tuple[str, str | bytes | None]] = [("<i>trace</i>", b"\xff\x00"), ("none", None)]
+    producer.produce(job.input, SCRIPT.encode(), key=b"<b>key</b>", headers=headers, partition=0)
+    producer.produce(job.input, b"\xfe" * 5000, partition=0)
+    producer.produce(job.input, None, key="\u202egone".encode(), partition=0)
+    assert producer.flush(PATIENCE) == 0
+    feed(job.bootstrap, job.input, range(100))
+
+
+SCRIPT = """<script>document.title = 'taken'</script><img src=x onerror="document.title = 'taken'">{"card": "4711"}"""
+
+
+def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_markup(
+    new_job: NewJob, page: Page, tmp_path: Path
+) -> None:
+    job = new_job(0, "payments.py")
+    job.environment["TEST_LETTERS"] = f"{job.name}-letters"
+    create_topic(job.bootstrap, f"{job.name}-letters", 1)
+    _refuse(job)
+    actions = Actions(job.checkpoints)
+    with (
+        serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
+        running(job) as run,
+    ):
+        run.until_all_committed()
+        run.drain()
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"{url}/api/jobs/{job.name}/dead-letters")
+        page.open(f"{url}/job/{job.name}")
+        shows(page, "refused by")
+        assert "4711" not in page.text, "without the token"
+        page.open(f"{url}/#token={actions.token}")
+        shows(page, job.name)
+        for width, dark in ((1200, False), (400, True)):
+            page.open(f"{url}/job/{job.name}", width=width, dark=dark)
+            shows(page, SCRIPT)
+            assert fits(page), width
+            shows(page, "<b>key</b>")
+            shows(page, "header <i>trace</i>")
+            shows(page, "ff 00")
+            shows(page, "5 kB, no text: in hex, the first 2 kB are shown")
+            shows(page, "\\u202egone")
+            shows(page, "no value (a tombstone)")
+            assert page.ask("document.title") != "taken"
+            assert page.ask("document.querySelectorAll('.letters :is(script, img, b, i)').length") == 0
+
+    assert page.problems() == []
+    home = job.checkpoints / job.name
+    assert stat.S_IMODE((home / paths.REFUSED).stat().st_mode) == 0o600
+    told = [run.log, (home / STATUS).read_text(), (home / paths.HISTORY).read_text()]
+    assert not any("4711" in text for text in told), "what is in a record is in no event"
 
 
 def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: Path) -> None:

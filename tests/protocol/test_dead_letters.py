@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict
 from itertools import chain
 
 import pytest
@@ -11,17 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.coordinator.refused import Refused
 from kafka_eos.errors import TooManyDeadLetters
+from kafka_eos.excerpts import Inside
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.dead_letters import Books, Limit, described, in_figures
 from kafka_eos.records import Refusal, Tally
+
+INSIDE = Inside.of(-1, b"key", b"a secret", (), "ValueError: bad")
 
 
 def epoch(read: int, refused: int, source: str = "in", operator: str = "parse") -> Tally:
     tally = Tally()
     tally.reads(source, read)
     for number in range(refused):
-        tally.refuses(source, Refusal(f"topic/0/{number}", operator, "ValueError: bad"))
+        tally.refuses(source, Refusal(f"topic/0/{number}", operator, "ValueError: bad", INSIDE))
     return tally
 
 
@@ -52,7 +55,7 @@ def test_no_dead_letter_is_a_limit_too() -> None:
 def test_what_was_read_before_this_run_is_not_counted_as_read() -> None:
     """A row that was under way is refused in an epoch that has read nothing of its source."""
     tally = Tally()
-    tally.refuses("in", Refusal("topic/0/0", "parse", "ValueError: bad"))
+    tally.refuses("in", Refusal("topic/0/0", "parse", "ValueError: bad", INSIDE))
 
     found = Books().excess(tally, Limit.parse("0", 1000))
 
@@ -188,7 +191,8 @@ def test_the_end_of_a_run_says_how_many() -> None:
 
 def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
     told: list[dict[str, object]] = []
-    refusals = Refusals("50%", 10, lambda event, **facts: told.append({"event": event, **facts}))
+    kept: list[Refused] = []
+    refusals = Refusals("50%", 10, lambda event, **facts: told.append({"event": event, **facts}), kept.append)
     first = epoch(10, 2)
     refusals.deciding(EpochId(Epoch(3), Term(1)), first)
     assert told == []
@@ -198,8 +202,8 @@ def test_who_is_stopped_is_told_how_many_where_and_why() -> None:
         refusals.deciding(EpochId(Epoch(4), Term(1)), epoch(10, 9))
 
     counts = {"in": {"parse": 2}}
-    shown = [asdict(refusal) for refusal in first.first["in"]]
-    assert shown
+    shown = [{"where": f"topic/0/{n}", "operator": "parse", "reason": "ValueError: bad"} for n in (0, 1)]
+    assert kept == [first.first], "what is in them is kept, and in no event"
     assert told == [{"event": "dead-letters", "epoch": 3, "counts": counts, "total": counts, "first": {"in": shown}}]
     said = str(stopped.value)
     assert "9 of the newest 10 records of source 'in'" in said

@@ -20,6 +20,15 @@ async function ask(job, what) {
   return { fault: false, text: what === "stop" ? "The job was asked to stop, and has taken its last checkpoint." : `Savepoint of epoch ${told.epoch}: ${told.path}` };
 }
 
+// What is told to who has the token.
+export async function asked(job, what) {
+  const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, {
+    headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` },
+  });
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  return answer.json();
+}
+
 export const mayAsk = () => sessionStorage.getItem(KEY) !== null;
 
 // The token goes in a header, so a link cannot do it: the file is fetched whole, and then saved.

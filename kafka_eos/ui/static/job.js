@@ -3,8 +3,9 @@
 import { html } from "./vendor/htm-preact.js";
 import { Actions, Download, mayAsk } from "./actions.js";
 import { figures, Graph, shares } from "./graph.js";
+import { Letters } from "./letters.js";
 import { useNow, useRoom } from "./live.js";
-import { Section, State, Table, Tile } from "./parts.js";
+import { breakable, Section, State, Table, Tile } from "./parts.js";
 import { ago, bytes, clock, count, rate, share, span } from "./text.js";
 import { PHASES, Timeline } from "./timeline.js";
 
@@ -101,28 +102,17 @@ function Savepoints({ job }) {
   <//>`;
 }
 
-const Letters = ({ job }) => job.dead.length > 0 && html`<${Section} title="Dead letters" note="Records that could not be processed, in this run; they are in the dead letter topic of their source, each with its reason.">
-  <${Table} caption="Dead letters by source and operator" columns=${["source", "refused by", "#records"]}
-    rows=${job.dead.map((each) => [each.source, each.operator, count(each.count)])} />
-  ${job.refused.length > 0 && html`<details open><summary>The first few, and why</summary>
-    <ol class="happenings">${job.refused.map((each) => html`<li class="fault" key=${`${each.where} ${each.operator}`}>
-      <span class="quiet">${each.operator}</span>
-      <div><strong>${each.where}</strong><p>${each.reason}</p></div>
-    </li>`)}</ol></details>`}
-  <p class="quiet">All of them, with key, value and headers: <code>kafka-eos dead-letters show APP</code></p>
-<//>`;
-
 const Errors = ({ job, now }) => job.errors.length > 0 && html`<${Section} title="Last messages">
   ${job.errors.map((each) => html`<details key=${each.event}><summary><strong>${each.event}</strong> <span class="quiet">${ago(each.at, now)}</span></summary><pre>${each.text}</pre></details>`)}
 <//>`;
 
 function Settings({ job }) {
   const given = job.settings.filter((each) => each.origin !== "default");
-  const rows = (settings) => settings.map((each) => [each.name, each.value, each.origin]);
+  const rows = (settings) => settings.map((each) => [breakable(each.name), breakable(each.value), breakable(each.origin)]);
   const columns = ["setting", "value", "from"];
   return job.settings.length > 0 && html`<${Section} title="Settings">
-    ${given.length === 0 ? html`<p class="quiet">All are at their defaults.</p>` : html`<${Table} caption="Settings that were given" columns=${columns} rows=${rows(given)} />`}
-    <details><summary>All ${job.settings.length} settings</summary><${Table} caption="All settings" columns=${columns} rows=${rows(job.settings)} /></details>
+    ${given.length === 0 ? html`<p class="quiet">All are at their defaults.</p>` : html`<${Table} wraps caption="Settings that were given" columns=${columns} rows=${rows(given)} />`}
+    <details><summary>All ${job.settings.length} settings</summary><${Table} wraps caption="All settings" columns=${columns} rows=${rows(job.settings)} /></details>
   <//>`;
 }
 

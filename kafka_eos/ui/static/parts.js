@@ -16,8 +16,11 @@ export const Tile = ({ name, value, note, alarm }) => html`<div class=${`tile ${
   <dt>${name}</dt><dd>${value}</dd>${note && html`<dd class="quiet">${note}</dd>`}
 </div>`;
 
-// `columns` are headings; one that begins with # is of numbers. `rows` are lists of cells.
-export const Table = ({ caption, columns, rows }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+// Text that may go on in the next line behind its underscores, slashes, commas and dots.
+export const breakable = (text) => String(text).split(/(?<=[_/,.:])/).map((part, i) => html`${i > 0 && html`<wbr />`}${part}`);
+
+// `columns` are headings; one that begins with # is of numbers. `rows` are lists of cells. `wraps`: nothing is scrolled for.
+export const Table = ({ caption, columns, rows, wraps }) => html`<div class=${wraps ? "wraps" : "scroll"} tabindex="0" role="region" aria-label=${caption}>
   <table>
     <caption class="hidden">${caption}</caption>
     <thead><tr>${columns.map((each) => html`<th scope="col" class=${each.startsWith("#") ? "number" : ""}>${each.replace("#", "")}</th>`)}</tr></thead>

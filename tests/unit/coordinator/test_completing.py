@@ -24,6 +24,7 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.stored import StoredState
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, TooManyDeadLetters
+from kafka_eos.excerpts import Inside
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
 from kafka_eos.records import Batch, Refusal, Tally
@@ -31,6 +32,7 @@ from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
 JOB = "orders"
+INSIDE = Inside.of(-1, None, None, (), "ValueError: bad")
 
 
 class Watched(LocalStorage):
@@ -94,7 +96,7 @@ class World:
         """One more epoch is decided, with this output and this state; nothing of it is committed."""
         epoch, tally = coordinator.next_epoch(), Tally({"numbers": 10})
         for number in range(letters):
-            tally.refuses("numbers", Refusal(f"numbers/0/{number}", "total", "ValueError: bad"))
+            tally.refuses("numbers", Refusal(f"numbers/0/{number}", "total", "ValueError: bad", INSIDE))
         committables = self.prepared(epoch, value)
         return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), committables, tally=tally))
 
@@ -183,7 +185,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
 ) -> None:
     """The store fails when the manifest is published: before, or after so that only its answer is lost."""
     told: list[Any] = []
-    refusals = Refusals("20", 1000, lambda event, **facts: told.append(facts))
+    refusals = Refusals("20", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
     for value in ("one", "two"):
@@ -208,7 +210,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
 def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, revoked: bool) -> None:
     """Its input is read again, and refused again: the limit is one for both, and so is what is said of the run."""
     told: list[Any] = []
-    refusals = Refusals("5", 1000, lambda event, **facts: told.append(facts))
+    refusals = Refusals("5", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
     first.finish(world.decided(first, "one", "a", letters=1))

@@ -53,7 +53,7 @@ def test_pending_timers_are_those_of_all_subtasks_and_segments() -> None:
 
 def test_late_rows_are_told_of_the_epoch_and_of_the_run_and_not_of_one_that_is_undone() -> None:
     said: list[tuple[str, dict[str, Any]]] = []
-    refusals = Refusals("none", 1000, lambda event, **facts: said.append((event, facts)))
+    refusals = Refusals("none", 1000, lambda event, **facts: said.append((event, facts)), [].append)
     for number, late in ((1, {"windows": 2}), (2, {}), (3, {"windows": 1, "alerts": 4})):
         refusals.deciding(EpochId(Epoch(number), Term(1)), Tally(late=dict(late)))
         refusals.decided()

@@ -1,0 +1,47 @@
+"""The records that a job has sent aside, with what is in them, for who has the token.
+
+Pure. Rule: bytes are text or hex here; that text is never markup is the page's affair, which only ever sets text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_eos.excerpts import Excerpt, printable
+from kafka_eos.interfaces import Json
+from kafka_eos.records import Refusal
+
+_LINES = "\n\t"
+"""Kept in a value and in an error, which a page shows with its lines."""
+
+
+def letters(refused: Mapping[str, Sequence[Refusal]]) -> list[Json]:
+    """One for each record."""
+    return [_letter(source, refusal) for source, refusals in refused.items() for refusal in refusals]
+
+
+def _letter(source: str, refusal: Refusal) -> Json:
+    inside = refusal.inside
+    return {
+        "source": source,
+        "where": refusal.where,
+        "operator": refusal.operator,
+        "error": printable(inside.error, _LINES),
+        "timestamp": inside.timestamp if inside.timestamp >= 0 else None,
+        "key": _shown(inside.key),
+        "value": _shown(inside.value),
+        "headers": [{"name": printable(name), "value": _shown(value)} for name, value in inside.headers],
+    }
+
+
+def _shown(data: Excerpt | None) -> Json:
+    """None: it has none."""
+    if data is None:
+        return None
+    text = data.text
+    return {
+        "text": None if text is None else printable(text, _LINES),
+        "hex": data.start.hex(" ") if text is None else None,
+        "size": data.size,
+        "left_out": data.left_out,
+    }
