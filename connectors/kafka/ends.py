@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.positions import ending, partition_of, topic_of, until_of
-from kafka_eos.connectors.kafka.survey import END, Rule, Survey
+from kafka_eos.connectors.kafka.survey import END, Rule, Survey, is_to_come
 from kafka_eos.connectors.kafka.topics import Subscription
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Positions
 
@@ -36,7 +36,7 @@ class End:
         if until == "latest":
             return cls(END, {}, "latest")
         if isinstance(until, datetime):
-            return cls(Rule(until), {}, str(until))
+            return cls(Rule.of(until), {}, str(until))
         wrong = ConfigError(
             f'until={until!r}: use "latest", a datetime, or offsets: {{0: 100}} by partition of the one topic, else '
             '{"topic/0": 100}.'
@@ -59,12 +59,13 @@ class End:
     @property
     def rules(self) -> Sequence[Rule]:
         """What is asked of each topic."""
-        return [END if self.rule is None else self.rule]
+        return [END] if self.rule in (None, END) else [END, self.rule]
 
     def set(self, positions: Positions, survey: Survey) -> Positions:
         """These positions with their ends; those that have one keep it.
 
-        ConfigError if nothing tells an end. Raises as ``Survey.offsets``.
+        ConfigError if nothing tells an end, Retryable while a transaction is open that may have records before it.
+        Raises as ``Survey.offsets``.
         """
         missing = [split for split, at in positions.items() if until_of(at) is None]
         if self.rule is None:
@@ -75,7 +76,7 @@ class End:
                 )
             ends = {split: self._expect_there(split, survey) for split in missing}
         else:
-            if missing and isinstance(self.rule.start, datetime) and _is_to_come(self.rule.start):
+            if missing and isinstance(self.rule.start, datetime) and is_to_come(self.rule.start):
                 raise ConfigError(
                     f"until={self.rule.start} is still to come: nobody can tell yet which records are before it. Start "
                     'the job later, or without until=; "latest" ends it with what is there now.'
@@ -94,8 +95,11 @@ class End:
 
     def _looked_up(self, split: SplitId, survey: Survey) -> int:
         assert self.rule is not None
-        return survey.offsets(topic_of(split), self.rule)[partition_of(split)]
-
-
-def _is_to_come(time: datetime) -> bool:
-    return time.astimezone(UTC) > datetime.now(UTC)
+        end = survey.offsets(topic_of(split), self.rule)[partition_of(split)]
+        if end > survey.offsets(topic_of(split), END)[partition_of(split)]:
+            raise Retryable(
+                f"{split} is to be read up to offset {end}, and a transaction before that is still open "
+                "(kafka-transactions.sh list --state Ongoing): it is waited for, since its records may be earlier than "
+                f"until={self.text}"
+            )
+        return end

@@ -35,7 +35,7 @@ from kafka_eos.connectors.kafka.reader import KafkaReader
 from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey
+from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey, is_to_come
 from kafka_eos.connectors.kafka.topic_codecs import TopicCodecs
 from kafka_eos.connectors.kafka.topics import Subscription, Topics
 from kafka_eos.errors import ConfigError, Retryable
@@ -292,7 +292,7 @@ class KafkaSource(Generic[T]):
         """What is asked of each topic."""
         if known is not None:
             return [LOG_START, LOG_END]
-        return [Rule(self._start), *([] if self._end is None else self._end.rules)]
+        return [Rule.of(self._start), *([] if self._end is None else self._end.rules)]
 
     def _discovered(self, survey: Survey, known: Positions | None) -> Positions:
         found = self._began(survey) if known is None else self._goes_on(survey, known)
@@ -311,10 +311,15 @@ class KafkaSource(Generic[T]):
         topics = self._topics.chosen(survey.there)
         if not topics:
             raise self._topics.nothing_matches()
+        if isinstance(self._start, datetime) and is_to_come(self._start):
+            raise ConfigError(
+                f"start={self._start} is still to come: nobody can tell yet which record is the first after it, and "
+                'those in between would be read, too. Start the job then, or use "latest".'
+            )
         found: dict[SplitId, Position] = {}
         for topic in topics:
             topic_id = survey.facts(topic).topic_id
-            found |= positions(topic, topic_id, survey.offsets(topic, Rule(self._start)))
+            found |= positions(topic, topic_id, survey.offsets(topic, Rule.of(self._start)))
         return found
 
     def _goes_on(self, survey: Survey, known: Positions) -> dict[SplitId, Position]:

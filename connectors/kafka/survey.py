@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.client import AdminClient, IsolationLevel, OffsetSpec, TopicPartition, kafka_errors
@@ -23,6 +23,7 @@ Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
 """A rule that gives every partition an offset; a datetime that of the first record at or after it."""
 
 _ADMIN_TIMEOUT: Final = 20.0
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,16 @@ class Rule:
 
     start: Start
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+
+    @staticmethod
+    def of(start: Start) -> Rule:
+        """What a user wrote. A time is looked up among all records, also those of open transactions.
+
+        A broker does not look behind the first open transaction else: records of before the time that are in it would
+        count as later ones.
+        """
+        at_a_time = isinstance(start, datetime)
+        return Rule(start, IsolationLevel.READ_UNCOMMITTED if at_a_time else IsolationLevel.READ_COMMITTED)
 
 
 END: Final = Rule("latest")
@@ -154,9 +165,16 @@ def known_offsets(
     return {partition: last[partition] if partition in unknown else offset for partition, offset in found.items()}
 
 
+def is_to_come(at: datetime) -> bool:
+    return at.astimezone(UTC) > datetime.now(UTC)
+
+
 def _spec(at: Start) -> OffsetSpec:
     spec: Any = OffsetSpec
-    found: OffsetSpec = (
-        spec.for_timestamp(int(at.timestamp() * 1000)) if isinstance(at, datetime) else getattr(spec, at)()
-    )
+    found: OffsetSpec = spec.for_timestamp(_milliseconds(at)) if isinstance(at, datetime) else getattr(spec, at)()
     return found
+
+
+def _milliseconds(at: datetime) -> int:
+    """Since the Unix epoch; a part of one counts as a whole one, since a record before it is not after ``at``."""
+    return -((_EPOCH - at.astimezone(UTC)) // timedelta(milliseconds=1))

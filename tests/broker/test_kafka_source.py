@@ -132,6 +132,33 @@ def test_start_rules(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
     assert start(datetime.fromtimestamp(1_700_000_000, UTC)) == [4]
 
 
+def test_a_time_cuts_a_topic_in_two_also_while_a_transaction_is_open(
+    bootstrap: str, topic: Topic, ctx: JobContext
+) -> None:
+    """What is read up to a time and what is read from it on: each record is in one of both."""
+    name, cut = topic(), datetime.fromtimestamp(1_600_000_002, UTC)
+    writer = new_writer(bootstrap)
+    writer.producer.begin_transaction()
+    writer.producer.produce(name, b"before", timestamp=1_600_000_000_000)
+    writer.producer.flush(PATIENCE)
+    send(bootstrap, name, b"after", timestamp=1_600_000_004_000)
+    history: KafkaSource[Any] = KafkaSource(name, until=cut)
+
+    assert offsets(KafkaSource(name, start=cut).discover(ctx, None)) == [1]
+    with pytest.raises(Retryable, match="still open.*it is waited for"):
+        history.discover(ctx, None)
+    writer.producer.commit_transaction(PATIENCE)
+    ends = history.bounds(eventually(lambda: _answer(history, ctx), "the transaction is over"))
+    assert offsets(ends) == [1]
+
+
+def _answer(source: KafkaSource[Any], ctx: JobContext) -> Positions | None:
+    try:
+        return source.discover(ctx, None)
+    except Retryable:
+        return None
+
+
 def test_known_positions_are_kept_and_new_partitions_start_at_their_beginning(
     bootstrap: str, topic: Topic, admin: AdminClient, ctx: JobContext
 ) -> None:
@@ -312,14 +339,14 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
     monkeypatch.setattr(survey, "_offsets", lambda *asked: lookups.append(asked) or look(*asked))
     topics = [topic(2) for _ in range(4)]
     for name in topics:
-        send(bootstrap, name, b"a", b"b", partition=1)
-    late = datetime(2040, 1, 1, tzinfo=UTC)
+        send(bootstrap, name, b"a", b"b", partition=1, timestamp=1_600_000_000_000)
+    late = datetime.fromtimestamp(1_700_000_000, UTC)
     chosen: list[tuple[str, Any]] = [*((name, "earliest") for name in topics), (topics[0], "latest"), (topics[1], late)]
     sources = {f"{name} {start}": KafkaSource(name, start=start) for name, start in chosen}
     together = Sources(sources)
 
     began = together.discover(ctx, dict.fromkeys(sources))
-    assert (len(metadata), len(lookups)) == (1, 4), "one for each rule, and one for the time that is yet to come"
+    assert (len(metadata), len(lookups)) == (1, 4), "one for each rule, and one for the time behind all records"
     again = together.discover(ctx, began)  # type: ignore[arg-type]
     assert (len(metadata), len(lookups)) == (2, 6)
     ends = together.ends(ctx, list(sources))

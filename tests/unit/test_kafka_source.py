@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -98,13 +98,24 @@ def test_a_rule_that_is_none_is_refused(start: Any) -> None:
     [
         ("earliest", {0: 2, 1: 0}),
         ("latest", {0: 3, 1: 2}),
-        (datetime.fromtimestamp(5, UTC), {0: 3, 1: 0}),
-        (datetime.fromtimestamp(5.001, UTC), {0: 3, 1: 1}),
+        (datetime.fromtimestamp(5, UTC), {0: 4, 1: 0}),
+        (datetime.fromtimestamp(5.001, UTC), {0: 4, 1: 1}),
     ],
 )
 def test_a_job_begins_where_its_rule_says(ctx: JobContext, start: Any, begins: dict[int, int]) -> None:
-    """The latest record is the last that a reader of committed ones sees; a time after it is the end."""
+    """The latest record is the last that a reader of committed ones sees; a time after all is behind them all."""
     assert offsets(KafkaSource("in", start=start).discover(ctx, None)) == begins
+
+
+def test_a_beginning_that_is_still_to_come_is_refused(ctx: JobContext) -> None:
+    """Else the job would begin at the end, and read what comes before that time."""
+    with pytest.raises(ConfigError, match="start=2999-01-01.*still to come"):
+        KafkaSource("in", start=datetime(2999, 1, 1, tzinfo=UTC)).discover(ctx, None)
+
+
+def test_a_time_between_two_milliseconds_begins_with_the_later_one(ctx: JobContext) -> None:
+    start = datetime.fromtimestamp(5, UTC) + timedelta(microseconds=1)
+    assert offsets(KafkaSource("in", start=start).discover(ctx, None))[1] == 1
 
 
 def test_a_position_tells_the_topic_that_it_is_of(ctx: JobContext, log: Log) -> None:
