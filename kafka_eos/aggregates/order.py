@@ -131,19 +131,19 @@ class Ranked(Aggregate[Any, _Ranked, Any]):
         return values if self.listed else next(iter(values), None)
 
     def _trimmed(self, acc: _Ranked) -> _Ranked:
-        if self.most is None or len(acc) <= self.most:
+        if self.most is None:
             return acc
         return acc[-self.most :] if self.last else acc[: self.most]
 
 
 def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
     """The least ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
-    return Extreme(name="min", fn=fn, before=operator.lt, state=returned(fn) if state is None else state)
+    return Extreme(name="min", fn=fn, before=operator.lt, state=_type_of(fn, state))
 
 
 def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
     """The greatest ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
-    return Extreme(name="max", fn=fn, before=operator.gt, state=returned(fn) if state is None else state)
+    return Extreme(name="max", fn=fn, before=operator.gt, state=_type_of(fn, state))
 
 
 @overload
@@ -244,7 +244,7 @@ def collect(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregat
 
 
 def _type_of(value: Callable[[Any], Any] | None, state: Any) -> Any:
-    return returned(value) if state is None and value is not None else state
+    return returned(value) if state is None else state
 
 
 def _or_nothing(tp: Any) -> Any:

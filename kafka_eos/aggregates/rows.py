@@ -19,7 +19,7 @@ import msgspec
 from kafka_eos.aggregates.base import Aggregate
 from kafka_eos.errors import PlanError
 from kafka_eos.schemas.msgpack import as_key
-from kafka_eos.schemas.types import is_model, is_record, type_name
+from kafka_eos.schemas.types import is_model, type_name
 
 
 class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
@@ -92,8 +92,7 @@ class Rows:
     @cached_property
     def known(self) -> Any:
         """The type of the rows for codecs; None if a result may come back as something else."""
-        made = self.type if is_model(self.type) or is_record(self.type) else None
-        return None if any(part.returns is Any for part in self._aggregation.parts.values()) else made
+        return None if any(part.returns is Any for part in self._aggregation.parts.values()) else self.type
 
     def row(self, belongs_to: Sequence[Any], acc: Any) -> Any:
         """``belongs_to``: a value for each leading field."""

@@ -91,7 +91,7 @@ _LARGEST = math.log(sys.float_info.max)
 
 @dataclass(frozen=True, kw_only=True)
 class Quantiles(Aggregate[Any, Buckets, list[float]]):
-    fn: Callable[[Any], float | None] | None
+    fn: Callable[[Any], float | None]
     wanted: tuple[float, ...]
     name = "quantiles"
     accumulator = Buckets
@@ -101,7 +101,7 @@ class Quantiles(Aggregate[Any, Buckets, list[float]]):
         return Buckets()
 
     def add(self, acc: Buckets, value: Any) -> Buckets:
-        found = value if self.fn is None else self.fn(value)
+        found = self.fn(value)
         if found is None:
             return acc
         number = float(found)

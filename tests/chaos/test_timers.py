@@ -18,6 +18,7 @@ from kafka_eos.state.reader import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import PAYMENTS, Steps, Storm, in_storms, rescaled
+from tests.chaos.test_metrics import address, scrape
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
@@ -155,10 +156,14 @@ def timers_in(stored: Snapshot, operator: str) -> int:
 @pytest.mark.chaos
 def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_as_they_do(new_job: NewJob) -> None:
     job = new_job(PAYMENTS, "windows.py", TEST_BASE=BASE, TEST_SILENCE=1, KAFKA_EOS_PARALLELISM=2)
+    """What the function counts is shown, and does not fall with the restart."""
     wanted = Counter(due(read(job.bootstrap, job.input), until=PAYMENTS + 2 * SIZE))
 
-    with running(job, "timers.fired=kill@2") as run:
+    with running(job, "timers.fired=kill@2", "--http", "127.0.0.1:0") as run:
+        url = address(run)
+        paid = run.until(lambda: scrape(url).get(("kafka_eos_counted_total", "paid", "windows")), "count what is paid")
         run.until(lambda: len(read(job.bootstrap, job.output)) >= wanted.total(), "close the last windows")
+        assert scrape(url)["kafka_eos_counted_total", "paid", "windows"] >= paid > 0
         run.drain()
 
     check(job, until=PAYMENTS + 2 * SIZE)

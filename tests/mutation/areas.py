@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
-WINDOWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("windows", "window_verbs", "late_rows"))
+WINDOWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("triggers", "windows", "window_verbs", "late_rows"))
 AGGREGATES = tuple(f"tests/unit/aggregates/test_{part}.py" for part in ("aggregates", "rows", "sketches"))
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {

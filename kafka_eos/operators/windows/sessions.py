@@ -58,7 +58,7 @@ class Sessions(WindowOperator):
                 acc = self._with(key, touched, item, over=over)
                 if acc is None:
                     raise nothing()
-                full = not over and self._is_full(acc)
+                full = self._is_full(acc)
                 results = [(end - 1, self._emitted(key, start, end, [acc]))] if over or full else []
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)

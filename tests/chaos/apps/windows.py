@@ -45,11 +45,12 @@ class Windows(ProcessFunction[str, Payment, Sum]):
     """One sum a key and window, when event time has come to the window's end."""
 
     def open(self, ctx: ProcessContext) -> None:
-        self.ctx, self.timers = ctx, ctx.timers()
+        self.ctx, self.timers, self.paid = ctx, ctx.timers(), ctx.counter("paid")
         self.sums = ctx.map_state("sums", int, Sum)
 
     def process(self, key: str, value: Payment) -> Iterable[Sum]:
         time.sleep(AFTER)
+        self.paid.inc(value.amount)
         assert self.ctx.timestamp > self.ctx.watermark, "a payment is late, and none is"
         end = (self.ctx.timestamp // SIZE + 1) * SIZE
         sum_ = self.sums.get(end) or Sum(key, end, 0, 0)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from itertools import permutations
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +32,7 @@ from kafka_eos.aggregates import (
     sum_,
     top,
 )
+from kafka_eos.aggregates.base import PLAIN
 from kafka_eos.aggregates.rows import Aggregation
 from kafka_eos.schemas import state_codec, wire_codec
 
@@ -156,6 +160,7 @@ def test_none_counts_nothing() -> None:
     nothing: dict[str, Any] = {"sum": 0, "mean": None, "min": None, "max": None, "by": None, "first": None, "all": []}
 
     assert summed(Aggregation.of_all([], parts, int), [None, None]) == {**nothing, "count": 2}
+    assert summed(min_(lambda value: None), [1]) is None
 
 
 def test_a_mean_of_decimals_is_one() -> None:
@@ -193,6 +198,93 @@ def test_a_declared_type_comes_back(make: Callable[[Any], Aggregate[Any, Any, An
     codec = state_codec(kept.accumulator)
 
     assert kept.result(codec.decode(codec.encode(kept.add(kept.create(), (1, 2))))) in [(1, 2), [(1, 2)]]
+
+
+def priced(value: Any) -> Decimal:
+    return Decimal(value)
+
+
+BY = {"by": lambda value: value}
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "returns"),
+    [
+        (min_(), int | None),
+        (min_(state=float), float | None),
+        (min_(lambda value: value), PLAIN),
+        (min_(priced), Decimal | None),
+        (max_(priced), Decimal | None),
+        (max_(priced, state=float), float | None),
+        (first(**BY), int | None),
+        (first(**BY, state=float), float | None),
+        (last(lambda value: value, **BY), PLAIN),
+        (last(priced, **BY), Decimal | None),
+        (last(priced, **BY, state=float), float | None),
+        (top(2, lambda value: value), list[int]),
+        (collect(priced), list[Decimal]),
+    ],
+)
+def test_what_is_kept_has_the_type_that_was_given_or_else_that_of_the_function_or_the_stream(
+    aggregate: Aggregate[Any, Any, Any], returns: Any
+) -> None:
+    assert aggregate.of(int).returns == returns
+
+
+def same(value: Any) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "kept"),
+    [
+        (min_by(same), "a"),
+        (max_by(same), "c"),
+        (first(by=same), "a"),
+        (last(by=same), "c"),
+        (top(2, same), ["c", "b"]),
+        (collect(by=same), ["a", "b", "c"]),
+    ],
+)
+def test_values_at_one_place_stand_in_the_order_of_their_stored_form(
+    aggregate: Aggregate[Any, Any, Any], kept: Any
+) -> None:
+    assert all(summed(aggregate, list(values)) == kept for values in permutations("abc"))
+
+
+@pytest.mark.parametrize("aggregate", [min_(), max_()])
+def test_of_equal_numbers_one_is_kept_whichever_comes_first(aggregate: Aggregate[Any, Any, Any]) -> None:
+    assert {repr(summed(aggregate, list(values))) for values in permutations([1, 1.0])} == {"1"}
+
+
+def test_of_all_values_the_last_one_alone_is_kept() -> None:
+    latest: Any = last(**BY)
+
+    assert latest.add(latest.add(latest.create(), 1), 2) == ((2, 2),)
+
+
+def test_a_sum_is_stored_as_an_array() -> None:
+    """A durable format."""
+    total = mean().add(mean().create(), 1.5)
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(total)) == [1, [[1.5], 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda half: half.create(), "create()"),
+        (lambda half: half.add(0, 1), "add(accumulator, value)"),
+        (lambda half: half.merge(0, 1), "merge(one, other)"),
+        (lambda half: half.result(0), "result(accumulator)"),
+    ],
+)
+def test_an_aggregate_of_yours_says_what_it_lacks(call: Callable[[Any], Any], what: str) -> None:
+    class Half(Aggregate[int, int, int]):
+        pass
+
+    with pytest.raises(NotImplementedError, match=rf"Half does not define {re.escape(what)}"):
+        call(Half())
 
 
 def test_an_order_that_could_not_be_stored_is_refused() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import fields
 from pydantic import BaseModel, Field
 
 from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, bounded
 from kafka_eos.aggregates import Aggregate, collect, count, first, last, max_by, sum_
+from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.plan import Fold, PartialFold
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -77,6 +79,52 @@ def test_rows_are_of_the_class_that_is_given(out: Any) -> None:
     made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), out=out, key="user")
 
     assert rows_of(pipeline, made)[-1] == out(user="ann", count=2, total=7)
+
+
+@dataclass
+class Derived:
+    user: str
+    count: int
+    note: str = field(init=False)
+    more: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.note = f"{self.user} {self.count}"
+
+
+def test_a_field_that_the_class_fills_itself_needs_no_aggregate() -> None:
+    pipeline = Pipeline("p")
+
+    assert rows_of(pipeline, keyed(pipeline).aggregate(count(), out=Derived, key="user"))[-1].note == "ann 2"
+
+
+def test_a_row_of_no_class_cannot_be_changed() -> None:
+    pipeline = Pipeline("p")
+    row = rows_of(pipeline, keyed(pipeline).aggregate(count()))[-1]
+
+    with pytest.raises(AttributeError, match="immutable"):
+        row.count = 5
+
+
+AMOUNTS = Aggregation.of_all([count()], {"total": sum_()}, int)
+
+
+def test_one_result_of_no_known_type_is_enough_for_a_row_of_none() -> None:
+    class Odd(Aggregate[int, int, Any]):
+        accumulator = int
+
+    assert Rows(Aggregation({"odd": Odd(), "count": count()}), {}).known is None
+
+
+@pytest.mark.parametrize(("key", "field_type"), [(str, str), (None, Any), (tuple[str, int], Any)])
+def test_the_fields_that_a_row_begins_with_have_their_types_but_for_keys_that_come_back_as_lists(
+    key: Any, field_type: Any
+) -> None:
+    made = Rows(AMOUNTS, {"key": key, "start": int})
+
+    assert [each.type for each in fields(made.type)[:2]] == [field_type, int]
+    if field_type is Any:
+        assert made.type(key=["a", 1], start=0, count=1, total=2).key == ("a", 1)
 
 
 def test_in_two_phases_there_is_a_row_a_key_and_epoch() -> None:
@@ -189,6 +237,13 @@ class Wants(Struct):
     user: str
 
 
+@dataclass
+class WantsToo:
+    key: str
+    count: int
+    user: str
+
+
 @pytest.mark.parametrize(
     ("verb", "says"),
     [
@@ -197,8 +252,10 @@ class Wants(Struct):
         (lambda keyed: keyed.aggregate(total=sum), "an aggregate is an object like count"),
         (lambda keyed: keyed.aggregate(count(), count=sum_(len)), "two fields of a row are called 'count'"),
         (lambda keyed: keyed.aggregate(count(), key="count"), "two fields of a row are called 'count'"),
-        (lambda keyed: keyed.aggregate(count(), out=Lacks), "Lacks does not fit .* it has no field count"),
-        (lambda keyed: keyed.aggregate(count(), out=Wants), "nothing fills user"),
+        (lambda keyed: keyed.aggregate(count(), out=Lacks), "Lacks does not fit .*: it has no field count. Name"),
+        (lambda keyed: keyed.aggregate(count(), out=Wants), ": nothing fills user. Name"),
+        (lambda keyed: keyed.aggregate(count(), out=WantsToo), ": nothing fills user. Name"),
+        (lambda keyed: keyed.aggregate(count(), out=5), "out is a pydantic model, a Struct or a dataclass"),
         (lambda keyed: keyed.aggregate(count(), out=dict), "out is a pydantic model, a Struct or a dataclass"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from kafka_eos import PlanError
 from kafka_eos.aggregates import Aggregate, approx_distinct, approx_quantiles
@@ -42,6 +43,16 @@ def test_the_sketch_is_four_kilobytes_at_most() -> None:
     assert sizes[0] < 60 and sizes[1] < 2600 and sizes[2] < 4200
 
 
+def test_sketches_are_stored_as_they_always_were() -> None:
+    """A durable format: registers, and the buckets of values."""
+    seen: Any = accumulated(approx_distinct(), ["ann", "bob", 7, ("a", 1), b"x"])
+    spread: Any = accumulated(approx_quantiles(lambda value: value, 0.5), [1, 1.01, 2.5, -3, 0, 1e300, 1.02, -3, 0])
+
+    assert seen == (15297, 43457, 47361, 62401, 190786)
+    assert state_codec(approx_distinct().accumulator).encode(seen) == msgpack.encode(seen)
+    assert msgpack.decode(msgpack.encode(spread)) == [[[0, 1], [1, 2], [47, 1], [34884, 1]], [[56, 2]], 2]
+
+
 @given(st.lists(st.integers(0, 3000), max_size=40), st.integers(0, 4), st.randoms(use_true_random=False))
 def test_order_and_parts_make_no_difference_to_the_different(values: list[int], spread: int, random: Any) -> None:
     """``spread``: each value stands for many, so that parts are lists of registers and arrays of them."""
@@ -54,6 +65,21 @@ def test_order_and_parts_make_no_difference_to_the_different(values: list[int], 
     random.shuffle(parts)
 
     assert distinct.merge(distinct.merge(*parts[:2]), parts[2]) == whole
+
+
+@pytest.mark.parametrize("others", [range(5), range(1000, 4000)])
+def test_a_list_of_registers_and_an_array_are_put_together_in_either_order(others: range) -> None:
+    distinct = approx_distinct()
+    one, other = accumulated(distinct, list(range(2000))), accumulated(distinct, list(others))
+
+    assert distinct.merge(one, other) == distinct.merge(other, one) == accumulated(distinct, [*range(2000), *others])
+
+
+def test_what_the_function_says_is_counted_and_none_is_not() -> None:
+    lengths = approx_distinct(lambda text: len(text) or None)
+
+    assert lengths.result(accumulated(lengths, ["a", "b", "cc", ""])) == 2
+    assert accumulated(approx_quantiles(len, 0.5), ["a", "b"]) == accumulated(approx_quantiles(float, 0.5), [1, 1])
 
 
 @pytest.mark.parametrize("value", [1.5, True, [1], ("a", 1.0)])

@@ -49,12 +49,13 @@ def job() -> Job:
 
 def test_counters_of_sessions_are_summed_up(job: Job) -> None:
     job.runs()
-    job.reads(10)
-    job.reads(25)
+    job.reads(10, counted={"op": {"big": 1}})
+    job.reads(25, counted={"op": {"big": 3, "small": 2}})
     job.runs(term=2)
-    job.reads(5)
+    job.reads(5, counted={"op": {"big": 1}})
 
     assert job.value("read_records", "in") == 30
+    assert (job.value("counted", "op", "big"), job.value("counted", "op", "small")) == (4, 2)
     assert job.value("written_records", "out") == 30
 
 

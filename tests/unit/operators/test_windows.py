@@ -304,6 +304,16 @@ def test_all_values_of_a_window_come_in_the_order_of_time_partition_and_offset_h
     ]
 
 
+def test_values_that_come_from_one_record_come_in_the_order_of_their_bytes() -> None:
+    pipeline = Pipeline("p")
+    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
+    letters = source.with_timestamps(lambda row: row[1], watermarks=monotonic()).flat_map(lambda row: ["b", "a"])
+    found = letters.key_by(len, values=str).window(tumbling(seconds=1))
+    found.process(lambda key, window, values: [values], name="all").sink(MemorySink(), name="out")
+
+    assert run_local(pipeline, {"source": [("x", 0, 1), ("x", 1000, 1)]})["out"] == [["a", "b"]]
+
+
 # ---------------------------------------------------------------- rows that come late
 
 
@@ -342,6 +352,36 @@ def test_or_to_a_side_output_as_it_is(kind: str) -> None:
 
     assert out["late"] == [("a", 2, 5)]
     assert {value for *_, value in shown(out["sink"])} == {1}
+
+
+@pytest.mark.parametrize("lateness", [0, 7])
+@pytest.mark.parametrize(("kind", "end"), [("tumbling", 10), ("early", 10), ("sliding", 10), ("session", 7)])
+def test_a_row_is_late_from_the_very_moment_at_which_its_last_window_is_over(
+    kind: str, end: int, lateness: int
+) -> None:
+    def late_at(watermark: int) -> list[Row]:
+        pipeline = Pipeline("windows")
+        source: Stream[Row] = pipeline.source(ListSource([]), name="source")
+        windows = summed(keyed(source).window(KINDS[kind], late=LATE, lateness=lateness / 1000))
+        windows.side_output(LATE).sink(MemorySink(), name="late")
+        windows.sink(MemorySink(), name="sink")
+        given = sales(("b", watermark + 1, 1), ("a", 3, 5))
+        return list(run_local(pipeline, {"source": given}, batch_size=1)["late"])
+
+    assert late_at(end + lateness - 2) == []
+    assert late_at(end + lateness - 1) == [("a", 3, 5)]
+
+
+@pytest.mark.parametrize(("kind", "end"), [("tumbling", 10), ("sliding", 10), ("session", 7)])
+def test_a_row_makes_the_result_again_from_the_very_moment_at_which_its_window_is_over(kind: str, end: int) -> None:
+    def found_at(watermark: int) -> list[Found]:
+        given = sales(("b", watermark + 1, 1), ("a", 3, 5))
+        pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=1)))
+        found = shown(run_local(pipeline, {"source": given}, batch_size=1)["sink"])
+        return [each for each in found if each[0] == "a" and each[2] == end]
+
+    assert found_at(end - 2) == []
+    assert [value for *_, value in found_at(end - 1)] == [5]
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
