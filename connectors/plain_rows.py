@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pydantic
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import from_plain, is_codec, is_model, reason, type_name
+from kafka_eos.schemas.types import from_plain, is_codec, is_model, is_record, reason, type_name
 
 
 def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
@@ -37,6 +38,28 @@ def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], 
             raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
 
     return decode
+
+
+def columns_taken(tp: Any) -> frozenset[str]:
+    """The names of columns that the type can make something of; none if nobody can tell, or it takes all."""
+    if is_model(tp):
+        return _of_model(tp)
+    if not is_record(tp):
+        return frozenset()
+    is_struct = issubclass(tp, msgspec.Struct)
+    return frozenset(tp.__struct_encode_fields__ if is_struct else tp.__dataclass_fields__)
+
+
+def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:
+    aliases = [field.validation_alias for field in tp.model_fields.values()]
+    takes_rows_as_they_are = any(
+        validator.info.mode != "after" for validator in tp.__pydantic_decorators__.model_validators.values()
+    )
+    if takes_rows_as_they_are or tp.model_config.get("extra") == "allow":
+        return frozenset()
+    if not all(alias is None or isinstance(alias, str) for alias in aliases):
+        return frozenset()
+    return frozenset([*tp.model_fields, *(alias for alias in aliases if isinstance(alias, str))])
 
 
 def said(row: object) -> bytes:

@@ -20,7 +20,7 @@ from kafka_eos.connectors.files.inputs import Place
 from kafka_eos.connectors.files.partitions import Levels
 from kafka_eos.connectors.files.progress import Progress
 from kafka_eos.connectors.files.row_formats import Reading
-from kafka_eos.errors import Fatal, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Positions, TaskContext
 from kafka_eos.records import Batch, RawRecord
@@ -107,7 +107,7 @@ class FileReader:
         try:
             decode = self._reading.decoder(self._levels.columns(name))
         except ValueError as error:
-            raise Fatal(f"{self._path(name)} cannot be read: its directory is no {error}. Move it") from None
+            raise ConfigError(f"{self._path(name)} cannot be read: its directory is no {error}. Move it") from None
         with ExitStack() as opened, mapped(RestartFromCheckpoint, f"open {self._path(name)}"):
             path = opened.enter_context(self._place.opened(name))
             return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())
@@ -123,10 +123,9 @@ class FileReader:
             if isinstance(error, OSError) and error.errno is not None:
                 raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
             self._expect_unchanged(name, at)
-            raise Fatal(
-                f"{self._path(name)} cannot be read behind row {at.row}: {type(error).__name__}: {error}. It is "
-                f"damaged, or not in the format {self._reading.name}. Nothing was skipped, and the job goes on when it "
-                "can be read"
+            raise ConfigError(
+                f"{self._path(name)} cannot be read behind row {at.row}: {type(error).__name__}: {error}. "
+                f"{_what_to_do(error, self._reading.name, begun=at.begun)}. Nothing was skipped"
             ) from error
 
     def _expect_unchanged(self, name: str, at: Progress) -> None:
@@ -166,6 +165,17 @@ class FileReader:
 
     def close(self) -> None:
         self._close()
+
+
+def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
+    """``begun``: rows of the file are in the results."""
+    if isinstance(error, UnicodeDecodeError):
+        wrong = "It is not in UTF-8"
+    else:
+        wrong = f"It is damaged, or not in the format {form}"
+    if begun:
+        return f"{wrong}, and rows before that are in the results: put the whole file back, with its size and its time"
+    return f"{wrong}: mend it, or move it away, and start again"
 
 
 class FileOrigin:

@@ -1,29 +1,34 @@
 """The rows of a file, one after the other, from any row on: as JSON lines, CSV, Avro or Parquet.
 
 Rule: the same rows in the same order whenever a file is read. What a row holds is decoded by itself, so that one that
-cannot be is named; a file that cannot be read any further is Fatal, because nobody knows what else was in it.
+cannot be is named; a file that cannot be read any further stops the job, because nobody knows what else was in it. So
+does one whose columns are none of the type's: it is another file than the user thinks, or it lacks its line of names.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fastavro
 import msgspec
 
 from kafka_eos.connectors.files.partitions import Columns, typed
-from kafka_eos.connectors.plain_rows import converter, said
+from kafka_eos.connectors.plain_rows import columns_taken, converter, said
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 from kafka_eos.schemas import codec_for
+from kafka_eos.schemas.types import type_name
 
 FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
+Rows: TypeAlias = Callable[[Path, int], Generator[Any]]
 _BATCH: Final = 4096
 _LARGEST: Final = (1 << 31) - 1
 """Characters of a cell of CSV: pyarrow ends before."""
@@ -44,7 +49,7 @@ class Reading:
 
     name: str
     names: tuple[str, ...]
-    rows: Callable[[Path, int], Iterator[Any]]
+    rows: Rows
     decoder: Callable[[Columns], Callable[[Any], Any]]
     told: Callable[[Any], bytes]
 
@@ -55,6 +60,7 @@ def reading(name: str, tp: Any, *, in_partitions: bool = False) -> Reading:
     ``in_partitions``: files are in directories that tell columns.
     """
     what = f"FileSource with format={name}"
+    known = frozenset[str]() if in_partitions else columns_taken(tp)
     match name:
         case "jsonl" if in_partitions:
             decoder = _with_columns(converter(f"{what} and partitions", tp), tp, _object)
@@ -65,13 +71,32 @@ def reading(name: str, tp: Any, *, in_partitions: bool = False) -> Reading:
         case "csv":
             expect_extra("parquet", what)
             decoder = _with_columns(converter(what, tp, of_texts=True), tp)
-            return Reading(name, ("*.csv", "*.csv.gz"), _csv, decoder, said)
+            return Reading(name, ("*.csv", "*.csv.gz"), _of_type(tp, known, _csv), decoder, said)
         case "avro":
-            return Reading(name, ("*.avro",), _avro, _with_columns(converter(what, tp), tp), said)
+            return Reading(name, ("*.avro",), _of_type(tp, known, _avro), _with_columns(converter(what, tp), tp), said)
         case "parquet":
             expect_extra("parquet", what)
-            return Reading(name, ("*.parquet",), _parquet, _with_columns(converter(what, tp), tp), said)
+            return Reading(
+                name, ("*.parquet",), _of_type(tp, known, _parquet), _with_columns(converter(what, tp), tp), said
+            )
     raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
+
+
+def _of_type(tp: Any, known: frozenset[str], rows: Rows) -> Rows:
+    """The same rows; ValueError at the first one if none of its columns is ``known``. If nothing is, all are taken."""
+    if not known:
+        return rows
+
+    def checked(path: Path, first: int) -> Generator[Any]:
+        with closing(rows(path, first)) as found:
+            for row in islice(found, 1):
+                if known.isdisjoint(row):
+                    columns = ", ".join(map(repr, row))
+                    raise ValueError(f"it has the columns {columns}, and none of them is a field of {type_name(tp)}")
+                yield row
+            yield from found
+
+    return checked
 
 
 def _with_columns(
@@ -97,14 +122,19 @@ def _object(line: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _lines(path: Path, first: int) -> Iterator[bytes]:
-    """Lines that are not blank, as they are but for the newline."""
+def _lines(path: Path, first: int) -> Generator[bytes]:
+    """Lines that are not blank, as they are but for the newline, and for a mark of UTF-8 before the first."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
+        mark = file.read(len(codecs.BOM_UTF8))
+        if mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            mark.decode("utf-8")  # what it is not, and the error says so
+        if mark != codecs.BOM_UTF8:
+            file.seek(0)
         yield from islice((line.rstrip(b"\r\n") for line in file if not line.isspace()), first, None)
 
 
-def _csv(path: Path, first: int) -> Iterator[Any]:
+def _csv(path: Path, first: int) -> Generator[Any]:
     """Rows as dicts of texts, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
@@ -176,12 +206,12 @@ class _WithEnd:
     closed = False
 
 
-def _avro(path: Path, first: int) -> Iterator[Any]:
+def _avro(path: Path, first: int) -> Generator[Any]:
     with open(path, "rb") as file:
         yield from islice(fastavro.reader(file), first, None)
 
 
-def _parquet(path: Path, first: int) -> Iterator[Any]:
+def _parquet(path: Path, first: int) -> Generator[Any]:
     import pyarrow.parquet
 
     # Times of 96 bits, as Spark writes them, may lie behind 2262, where nanoseconds end.

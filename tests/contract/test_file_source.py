@@ -20,11 +20,12 @@ import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet
+import pydantic
 import pytest
 from pydantic import BaseModel, Field
 
 from kafka_eos.connectors.files import FileSink, FileSource
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, InputLost, PoisonRecord
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
 from kafka_eos.records import Batch, RawRecord
@@ -194,7 +195,7 @@ def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: P
     path.write_bytes(path.read_bytes()[:-9])
     reader = opened(FileSource(tmp_path, value=Order, format=ending.split(".")[0]))
 
-    with pytest.raises(Fatal, match=r"cannot be read behind row \d.*Nothing was skipped"):
+    with pytest.raises(ConfigError, match=r"cannot be read behind row \d.*Nothing was skipped"):
         read(reader)
     assert reader.at_end() == []
 
@@ -321,14 +322,14 @@ def test_csv_with_a_quote_that_is_not_closed_stops_the_job_and_takes_no_rows_int
 ) -> None:
     (tmp_path / "a.csv").write_text(text)
     reader = opened(FileSource(tmp_path, format="csv"))
-    with pytest.raises(Fatal, match="cannot be read behind row"):
+    with pytest.raises(ConfigError, match="cannot be read behind row"):
         read(reader)
 
 
 @pytest.mark.parametrize("text", ['a,b\n1,"y"z\n', 'a,b\n1,"y" \n', 'a,b\n"1"x"y",2\n', 'a\n"1""\n'])
 def test_csv_with_text_behind_a_quote_stops_the_job_and_is_not_mended(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(Fatal, match="cannot be read behind row 0"):
+    with pytest.raises(ConfigError, match="cannot be read behind row 0"):
         read(opened(FileSource(tmp_path, format="csv")))
 
 
@@ -340,8 +341,54 @@ def test_a_quote_within_a_cell_that_has_none_at_its_beginning_is_text(tmp_path: 
 @pytest.mark.parametrize("text", ["a,a\n1,2\n", "a,b\n1\n", "a\n\xff\n"])
 def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
-    with pytest.raises(Fatal, match="cannot be read behind row 0"):
+    with pytest.raises(ConfigError, match="cannot be read behind row 0"):
         read(opened(FileSource(tmp_path, format="csv")))
+
+
+class Loose(pydantic.BaseModel):
+    """A type that makes something of any row."""
+
+    id: int = 0
+    text: str = pydantic.Field("", validation_alias=pydantic.AliasChoices("text", "said"))
+
+
+class Defaults(pydantic.BaseModel):
+    id: int = 0
+    note: str = pydantic.Field("", alias="text")
+
+
+@pytest.mark.parametrize("ending", ["csv", "avro", "parquet"])
+def test_a_file_with_none_of_the_columns_of_a_type_stops_the_job_and_gives_no_defaults(
+    ending: str, tmp_path: Path
+) -> None:
+    WRITERS[ending](tmp_path / f"a.{ending}", ORDERS)
+    other = msgspec.defstruct("Other", [("name", str, ""), ("amount", int, 0)])
+
+    assert len(read(opened(FileSource(tmp_path, value=Defaults, format=ending)))) == 7
+    assert len(read(opened(FileSource(tmp_path, value=Loose, format=ending)))) == 7
+    with pytest.raises(
+        ConfigError, match=r"the columns 'id', 'text', and none of them is a field of Other.*start again"
+    ):
+        read(opened(FileSource(tmp_path, value=other, format=ending)))
+
+
+def test_csv_without_a_line_of_names_stops_the_job(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,row 1\n2,row 2\n")
+    with pytest.raises(ConfigError, match="the columns '1', 'row 1', and none of them is a field of Defaults"):
+        read(opened(FileSource(tmp_path, value=Defaults, format="csv")))
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_text_begins_with_a_mark_of_utf_8_or_is_refused_with_what_to_do(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    WRITERS[ending](path, ORDERS)
+    text = path.read_text("utf-8")
+    path.write_text(text, "utf-8-sig")
+    assert read(opened(FileSource(tmp_path, value=Order, format=ending))) == ORDERS
+
+    path.write_text(text, "utf-16")
+    with pytest.raises(ConfigError, match=r"It is not in UTF-8: mend it"):
+        read(opened(FileSource(tmp_path, value=Order, format=ending)))
 
 
 # ---------------------------------------------------------------- directories of partitions
@@ -431,7 +478,7 @@ def test_a_file_beside_the_partitions_is_neither_read_nor_left_out(name: str, sa
 def test_a_partition_that_is_not_of_the_type_stops_the_job(tmp_path: Path) -> None:
     placed(tmp_path, "day=tomorrow/a", [{"shop": "x"}], "jsonl")
     reader = opened(FileSource(tmp_path, value=Sale, partitions=("day",)))
-    with pytest.raises(Fatal, match=r"day=tomorrow/a\.jsonl cannot be read: .*day=tomorrow: .*date"):
+    with pytest.raises(ConfigError, match=r"day=tomorrow/a\.jsonl cannot be read: .*day=tomorrow: .*date"):
         read(reader)
 
 

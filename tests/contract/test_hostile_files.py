@@ -11,7 +11,7 @@ from test_file_source import CTX, ORDERS, WRITERS, Order
 
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.files.row_formats import FORMATS
-from kafka_eos.errors import Fatal
+from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Services, TaskContext
 from tests.unit.schemas.test_hostile import MOST_MEMORY, PAYLOADS, Memory, changed, payloads
 
@@ -38,7 +38,7 @@ def test_hostile_files_are_read_or_named_and_take_no_memory(form: str, tmp_path:
     path = tmp_path / f"a.{form}"
     WRITERS[form](path, ORDERS)
     good, rows = path.read_bytes(), 0
-    fatal: list[str] = []
+    refused: list[str] = []
     aside: list[str] = []
     services = Services(reject_record=lambda operator, raw, error: aside.append(str(raw.where)))
     memory: Any = None
@@ -49,14 +49,14 @@ def test_hostile_files_are_read_or_named_and_take_no_memory(form: str, tmp_path:
         try:
             while (batch := reader.poll(100, 0)) is not None:
                 rows += len(batch.values)
-        except Fatal as error:
-            fatal.append(str(error))
+        except ConfigError as error:
+            refused.append(str(error))
         finally:
             reader.close()
         memory = Memory.watched() if number == 100 else memory  # libraries have been loaded
 
     assert memory.most < 2 * MOST_MEMORY
     assert rows > 0
-    assert len(fatal) + len(aside) > PAYLOADS / 10
-    assert all(f"a.{form} cannot be read" in said for said in fatal)
+    assert len(refused) + len(aside) > PAYLOADS / 10
+    assert all(f"a.{form} cannot be read" in said for said in refused)
     assert all(where.startswith(f"a.{form}/0/") for where in aside)
