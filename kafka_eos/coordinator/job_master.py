@@ -28,6 +28,7 @@ from kafka_eos.coordinator.lock import job_lock, state_locks
 from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.refused import RefusedFile
+from kafka_eos.coordinator.room import expect_room, is_full
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.coordinator.standby import Standby
 from kafka_eos.coordinator.status import Observer, StatusFile
@@ -231,6 +232,7 @@ class JobMaster:
                     self._release(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)
+                    self._until_room(error)
                     self._count(error)
                     self._back_off()
                 except (UserError, Fatal, Interrupted):
@@ -238,6 +240,12 @@ class JobMaster:
                     with suppress(OSError):
                         coordinator.ensure_owner()
                     raise
+
+    def _until_room(self, error: BaseException) -> None:
+        """Return when there is room on the disks of this job, if the attempt failed for want of it."""
+        if is_full(error):
+            places = (*self._settings.local_dirs(self._plan.name), self._directory)
+            self._patience.until_answered("go on", lambda: expect_room(places))
 
     def _coordinator(self, storage: JobStorage, history: History) -> Coordinator:
         """A coordinator for one attempt, with a patience of its own."""
@@ -286,7 +294,7 @@ class JobMaster:
         if isinstance(error, ProcessLost):
             self._deaths = failures = self._deaths.failed()
             what, setting, lacks = "worker ended", "max_restarts", commit
-        elif isinstance(error, EnvironmentFailed | LoginRefused):
+        elif isinstance(error, EnvironmentFailed | LoginRefused) or is_full(error):
             self._environment = failures = self._environment.failed()
             what, setting = "the environment failed", "max_environment_failures"
             lacks = "an answer of what async_map has waited for" if self._unanswered else f"{commit} that did something"

@@ -6,6 +6,7 @@ Rule: what a failed attempt began in a worker has ended, or the worker is killed
 from __future__ import annotations
 
 import queue
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -132,6 +133,14 @@ class Supervisor:
                         busy.pop(pid, None)
         for worker in busy.values():
             worker.kill()
+        self._drop_local_state()
+
+    def _drop_local_state(self) -> None:
+        """Nobody uses it any more. It may be what fills a disk that the job waits for."""
+        for directory in self._settings.local_dirs(self._plan.name):
+            for subtask in range(self._settings.parallelism):
+                # What cannot be removed is met by the next session, which says so.
+                shutil.rmtree(directory / str(subtask), ignore_errors=True)
 
     def _kill_all(self) -> None:
         for worker in self._workers.values():

@@ -54,19 +54,21 @@ def _between(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float, 
             for segment, states in now.get("segments", {}).items()
         },
         "operators": {
-            name: dict[str, Json](_of_operator(before.get("operators", {}).get(name, {}), done, seconds, workers))
+            name: dict[str, Json](_of_operator(before.get("operators", {}).get(name, {}), done, seconds))
             for name, done in now.get("operators", {}).items()
         },
     }
 
 
-def _of_operator(
-    before: Mapping[str, float], now: Mapping[str, float], seconds: float, workers: int
-) -> dict[str, Json]:
-    """Rows and keys looked up, a second; shares of the time of all workers."""
+def _of_operator(before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> dict[str, Json]:
+    """Rows and keys looked up, a second; and shares of the time that its workers have told of.
+
+    Each worker tells at moments of its own, so that time is not what has passed here.
+    """
     counted = {name: now[name] for name in ("came", "left", "loads") if name in now}
-    shares = {name: now[name] for name in ("busy", "blocked", "idle") if name in now}
-    return {**_changes(before, counted, seconds), **_changes(before, shares, seconds * workers)}
+    spent = {name: max(0.0, now[name] - before.get(name, 0.0)) for name in ("busy", "blocked", "idle") if name in now}
+    total = sum(spent.values())
+    return {**_changes(before, counted, seconds), **{name: each / total for name, each in spent.items() if total}}
 
 
 def _changes(before: Mapping[str, float], now: Mapping[str, float], by: float) -> dict[str, Json]:

@@ -99,6 +99,14 @@ def test_rates_and_shares_are_of_the_last_seconds() -> None:
     assert cells(lines, "orders  t/2") == ["1,002", "–", "waits", "for", "slower", "ones"]
 
 
+def test_shares_of_time_are_a_whole_together_whenever_the_workers_tell() -> None:
+    """Both have just told of three seconds, of which only two have passed between the looks of who watches."""
+    later = found(12)
+    later.status["last"]["progress"]["operators"] = progress(13)["operators"]
+
+    assert cells(screen(found(10), later), "total ")[2:5] == ["50%", "25%", "25%"]
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     once = screen(found(10))
     killed = screen(found(10), found(12, held=False))
