@@ -48,7 +48,11 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{(self.home / 'port').read_text()}/apis/ccompat/v7"
+        return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
+
+    @property
+    def port(self) -> int:
+        return int((self.home / "port").read_text())
 
     @property
     def pid(self) -> int | None:
@@ -66,7 +70,7 @@ class RegistryServer:
         command = [
             find_java(),
             *_OPTIONS,
-            f"-Dquarkus.http.port={(self.home / 'port').read_text()}",
+            f"-Dquarkus.http.port={self.port}",
             "-jar",
             _unpacked(),
         ]

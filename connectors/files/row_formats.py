@@ -13,6 +13,7 @@ import gzip
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import fastavro
 import msgspec
 
+from kafka_eos.connectors.files.bounded import csv_rows, lines
 from kafka_eos.connectors.files.partitions import Columns, typed
 from kafka_eos.connectors.plain_rows import columns_taken, converter, said
 from kafka_eos.errors import ConfigError
@@ -54,24 +56,24 @@ class Reading:
     told: Callable[[Any], bytes]
 
 
-def reading(name: str, tp: Any, *, in_partitions: bool = False) -> Reading:
+def reading(name: str, tp: Any, *, longest: int, in_partitions: bool = False) -> Reading:
     """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs.
 
-    ``in_partitions``: files are in directories that tell columns.
+    ``in_partitions``: files are in directories that tell columns. ``longest``: bytes of a row of text.
     """
     what = f"FileSource with format={name}"
     known = frozenset[str]() if in_partitions else columns_taken(tp)
     match name:
         case "jsonl" if in_partitions:
             decoder = _with_columns(converter(f"{what} and partitions", tp), tp, _object)
-            return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, decoder, bytes)
+            return Reading(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), decoder, bytes)
         case "jsonl":
             decode = codec_for(Any if tp is None else tp).decode
-            return Reading(name, ("*.jsonl", "*.jsonl.gz"), _lines, lambda columns: decode, bytes)
+            return Reading(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), lambda columns: decode, bytes)
         case "csv":
             expect_extra("parquet", what)
             decoder = _with_columns(converter(what, tp, of_texts=True), tp)
-            return Reading(name, ("*.csv", "*.csv.gz"), _of_type(tp, known, _csv), decoder, said)
+            return Reading(name, ("*.csv", "*.csv.gz"), _of_type(tp, known, partial(_csv, longest)), decoder, said)
         case "avro":
             return Reading(name, ("*.avro",), _of_type(tp, known, _avro), _with_columns(converter(what, tp), tp), said)
         case "parquet":
@@ -122,7 +124,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _lines(path: Path, first: int) -> Generator[bytes]:
+def _lines(longest: int, path: Path, first: int) -> Generator[bytes]:
     """Lines that are not blank, as they are but for the newline, and for a mark of UTF-8 before the first."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
@@ -131,16 +133,16 @@ def _lines(path: Path, first: int) -> Generator[bytes]:
             mark.decode("utf-8")  # what it is not, and the error says so
         if mark != codecs.BOM_UTF8:
             file.seek(0)
-        yield from islice((line.rstrip(b"\r\n") for line in file if not line.isspace()), first, None)
+        yield from islice((line.rstrip(b"\r\n") for line in lines(file, longest) if not line.isspace()), first, None)
 
 
-def _csv(path: Path, first: int) -> Generator[Any]:
+def _csv(longest: int, path: Path, first: int) -> Generator[Any]:
     """Rows as dicts of texts, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
         csv.field_size_limit(_LARGEST)
-        told = filter(None, csv.reader(text, strict=True))
-        names = next(told, [])
+        told = csv_rows(text, longest)
+        names: Sequence[str] = next(told, [])
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:

@@ -10,7 +10,7 @@ import fnmatch
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.file_reader import FileReader
@@ -26,6 +26,8 @@ from kafka_eos.interfaces import Guarantee, JobContext, Json, Positions, TaskCon
 T = TypeVar("T")
 
 Until: TypeAlias = Literal["latest"]
+LONGEST_ROW: Final = 16 << 20
+"""Bytes of a row, unless the user says. A worker holds ``batch_size`` rows at most."""
 
 
 class FileSource(Generic[T]):
@@ -41,6 +43,8 @@ class FileSource(Generic[T]):
     ``until``      "latest": the files that are there at the job's first start, and no others. Default: it has no end
     ``in_order``   you vouch that names tell the order of event time: no row of a file is late for those of files whose
                    names come before. Then event time goes on file by file; else it waits until each was begun
+    ``longest_row``  bytes that a row of JSON lines or CSV may have. A longer one stops the job before it is read
+                   to its end. A row of CSV has 1 MiB at most, whatever you say
 
     Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
     and ``format`` do not fit.
@@ -57,6 +61,7 @@ class FileSource(Generic[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
+        longest_row: int = LONGEST_ROW,
     ) -> None: ...
 
     @overload
@@ -70,6 +75,7 @@ class FileSource(Generic[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
+        longest_row: int = LONGEST_ROW,
     ) -> None: ...
 
     def __init__(
@@ -82,13 +88,16 @@ class FileSource(Generic[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
+        longest_row: int = LONGEST_ROW,
     ) -> None:
         if until not in (None, "latest"):
             raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
+        if longest_row < 1:
+            raise ConfigError(f"longest_row={longest_row}: a row has a byte at least")
         if files is not None and "/" in files:
             raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
         self._place, self._levels = _place(directory), Levels.of(partitions)
-        self._reading: Reading = reading(format, value, in_partitions=bool(partitions))
+        self._reading: Reading = reading(format, value, longest=longest_row, in_partitions=bool(partitions))
         self._files = (files,) if files is not None else self._reading.names
         self._ended, self._in_order = until is not None, in_order
         self.value_type: Any = value

@@ -13,6 +13,7 @@ import pytest
 from tests.avro_witness import record, send, told, written
 from tests.chaos.harness import Job, create_topic, open_transactions, read
 from tests.chaos.running import running
+from tests.door import Door
 from tests.registry_server import RegistryServer
 
 NewJob = Callable[..., Job]
@@ -31,6 +32,36 @@ def own_registry(tmp_path: Path) -> Iterator[RegistryServer]:
 
 def payments(ids: range, **more: Any) -> list[dict[str, Any]]:
     return [{"id": n, "account": f"a{n % 5}", "amount": n % 7 + 1, **more} for n in ids]
+
+
+@pytest.mark.chaos
+def test_a_registry_that_goes_away_under_load_is_waited_for_and_nothing_is_dead_lettered(
+    new_job: NewJob, registry: RegistryServer
+) -> None:
+    """Records of a known schema go on. The job waits at the first record of a new one, and goes on there."""
+    with Door(registry.port) as door:
+        job = new_job(0, app="avro.py", TEST_REGISTRY=f"http://127.0.0.1:{door.port}/apis/ccompat/v7")
+        letters = f"{job.name}-letters"
+        job.environment["TEST_LETTERS"] = letters
+        create_topic(job.bootstrap, letters, 1)
+        old = written(registry.url, job.input, OLD, payments(range(100), terminal="t1"))
+        new = written(registry.url, job.input, NEW, payments(range(100, 150), currency="SEK"))
+        send(job.bootstrap, job.input, old[:50])
+        with running(job) as started:
+            started.until_all_committed()
+            door.close()
+            send(job.bootstrap, job.input, [*old[50:], *new])
+            started.until(lambda: started.count("restarting") >= 2, "wait for the registry")
+            reasons = [event["reason"] for event in started.events("restarting")]
+            door.open()
+            started.until_all_committed()
+            started.drain()
+
+    assert all("schema registry" in reason and "does not answer" in reason for reason in reasons), reasons
+    assert read(job.bootstrap, letters) == []
+    outputs = [told(registry.url, message.value()) for message in read(job.bootstrap, job.output)]
+    assert Counter(row["id"] for row in outputs) == Counter(range(150))
+    assert {row["currency"] for row in outputs if row["id"] >= 100} == {"SEK"}
 
 
 @pytest.mark.campaign

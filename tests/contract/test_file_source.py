@@ -31,6 +31,7 @@ from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
+from tests.unit.schemas.test_hostile import Memory
 
 CTX = JobContext("job", Term(1), {})
 
@@ -198,6 +199,35 @@ def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: P
     with pytest.raises(ConfigError, match=r"cannot be read behind row \d.*Nothing was skipped"):
         read(reader)
     assert reader.at_end() == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "begin"),
+    [("jsonl.gz", b""), ("csv.gz", b"id,text\n1,x\n2,"), ("csv.gz", b""), ("csv.gz", b'id,text\n1,x\n2,"')],
+    ids=["a line", "a row of CSV", "names of CSV", "a cell of CSV that is not closed"],
+)
+def test_a_bomb_of_one_row_takes_no_memory_and_is_named(ending: str, begin: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(begin)
+        for _ in range(256):
+            file.write(bytes(1 << 20))
+    reader = opened(FileSource(tmp_path, value=Order, format=ending.split(".")[0], longest_row=1 << 20))
+
+    memory = Memory.watched()
+    with pytest.raises(ConfigError, match=rf"a\.{ending} cannot be read behind row 0: .*Nothing was skipped"):
+        read(reader)
+    assert memory.most < 64 << 20
+    assert reader.at_end() == []
+
+
+def test_a_row_may_be_as_long_as_the_user_says(tmp_path: Path) -> None:
+    line = b'{"id":1,"text":"%b"}\n' % (b"x" * 100)
+    (tmp_path / "a.jsonl").write_bytes(line * 2)
+
+    assert len(read(opened(FileSource(tmp_path, value=Order, longest_row=len(line))))) == 2
+    with pytest.raises(ConfigError, match=rf"more than {len(line) - 1} bytes.*longest_row"):
+        read(opened(FileSource(tmp_path, value=Order, longest_row=len(line) - 1)))
 
 
 # ---------------------------------------------------------------- values
