@@ -668,7 +668,7 @@ def test_the_files_shown_are_written_and_read_as_shown(
 ) -> None:
     """The pipeline of docs/files.md as it is, but for the places where it reads and writes."""
     purchases, lake = topic(2), tmp_path / "lake"
-    shown, reading, _ = (
+    shown, reading, *_ = (
         code.replace("/data/lake", str(lake)).replace('KafkaSource("purchases"', f'KafkaSource("{purchases}"')
         for code in blocks(ROOT / "docs/files.md", "python")
     )
@@ -695,7 +695,7 @@ def test_the_files_shown_are_written_and_read_as_shown(
 def test_the_files_shown_as_a_source_are_read_as_shown(
     tmp_path: Path, bootstrap: str, topic: Callable[..., str]
 ) -> None:
-    """The last pipeline of docs/files.md as it is, but for the places where it reads and writes."""
+    """The third program of docs/files.md as it is, but for the places where it reads and writes."""
     purchases = topic(2)
     shown = blocks(ROOT / "docs/files.md", "python")[2].replace("/data/purchases", str(tmp_path / "purchases"))
     rows = [{"user": user, "amount": amount} for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]]

@@ -362,6 +362,8 @@ class KafkaSource(Generic[T]):
     def _ends(self, survey: Survey) -> Positions:
         found: dict[SplitId, Position] = {}
         for topic in self._topics.chosen(survey.there):
+            if topic not in survey.there:  # nobody asks for the ends of what was not found before
+                raise self._topics.gone(topic)
             found |= positions(topic, survey.facts(topic).topic_id, survey.offsets(topic, END))
         return found
 

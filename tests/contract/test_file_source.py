@@ -636,10 +636,10 @@ def test_a_job_reads_each_row_once_also_when_its_worker_and_its_supervisor_die(t
     rows = [msgspec.json.encode({"id": n}) + b"\n" for n in range(300)]
     for number in range(5):
         (tmp_path / "in" / f"{number}.jsonl").write_bytes(b"".join(rows[50 * number : 50 * number + 50]))
-    _run(tmp_path, "worker.ack.before=kill;commit.before=kill", -signal.SIGKILL)
+    run_app(tmp_path, "worker.ack.before=kill;commit.before=kill", -signal.SIGKILL)
     (tmp_path / "in" / "5.jsonl").write_bytes(b"".join(rows[250:]))
-    _run(tmp_path, "worker.ack.before=kill")
-    _run(tmp_path)
+    run_app(tmp_path, "worker.ack.before=kill")
+    run_app(tmp_path)
 
     lines_ = [line for part in (tmp_path / "out").glob("part-*") for line in part.read_bytes().splitlines()]
     assert sorted(msgspec.json.decode(line)["n"] for line in lines_) == sorted(
@@ -647,10 +647,12 @@ def test_a_job_reads_each_row_once_also_when_its_worker_and_its_supervisor_die(t
     )
 
 
-def _run(directory: Path, failpoints: str = "", code: int = 0) -> None:
+def run_app(directory: Path, failpoints: str = "", code: int = 0, **environment: str) -> None:
+    """``app.py`` of the directory, until it has read all."""
     log = directory / f"hits-{uuid.uuid4().hex}"
     told = {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(log)} if failpoints else {}
     command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "--until-caught-up"]
-    done = subprocess.run(command, cwd=directory, env=os.environ | told, capture_output=True, text=True, check=False)
+    environ = os.environ | told | environment
+    done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr + done.stdout
     assert len(log.read_text().splitlines() if failpoints else []) == failpoints.count("=")

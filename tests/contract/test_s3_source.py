@@ -1,16 +1,20 @@
-"""FileSource on a real S3 server: the contract of every source, in partitions too, and objects that change."""
+"""FileSource on a real S3 server: the contract of every source, partitions, kills, and objects that change."""
 
 from __future__ import annotations
 
 import gzip
+import re
 import secrets
+import signal
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import boto3
 import msgspec
 import pytest
 import s3_server
+from test_file_source import run_app
 
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.errors import InputLost, RestartFromCheckpoint, Retryable
@@ -35,7 +39,10 @@ class Store:
         self._client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1")
 
     def put(self, name: str, ids: Sequence[int]) -> None:
-        data = b"".join(msgspec.json.encode({"id": n}) + b"\n" for n in ids)
+        self.put_rows(name, [{"id": n} for n in ids])
+
+    def put_rows(self, name: str, rows: Sequence[Any]) -> None:
+        data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         body = gzip.compress(data) if name.endswith(".gz") else data
         self._client.put_object(Bucket=s3_server.BUCKET, Key=f"{self.prefix}/{name}", Body=body)
 
@@ -110,3 +117,34 @@ def test_a_store_that_is_away_is_waited_for(port: int) -> None:
         away.discover(CTX, positions)
     with pytest.raises(RestartFromCheckpoint, match="could not open s3://"):
         opened(away, positions).poll(1, 0)
+
+
+@pytest.mark.parametrize("place", ["bucket", "directory"])
+def test_partitions_are_read_once_also_when_worker_and_supervisor_die(place: str, port: int, tmp_path: Path) -> None:
+    """The last program of docs/files.md as it is, but for its places; a partition comes between two runs."""
+    store, directory = Store(port), tmp_path / "in"
+    page = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+    (shown,) = (code for code in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "Visit" in code)
+    where = store.address if place == "bucket" else str(directory)
+    shown = shown.replace("s3://lake/visits?region=eu-central-1", where).replace("/data/visits", str(tmp_path / "out"))
+    (tmp_path / "app.py").write_text(shown)
+    days = [[{"user": f"u{n % 7}", "pages": n % 3} for n in range(60 * day, 60 * day + 60)] for day in range(4)]
+
+    def put(day: int) -> None:
+        name = f"day=2026-01-0{day + 1}/part-1.jsonl"
+        if place == "bucket":
+            store.put_rows(name, days[day])
+        else:
+            (directory / name).parent.mkdir(parents=True)
+            (directory / name).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in days[day]))
+
+    few = {"KAFKA_EOS_MAX_RECORDS_PER_EPOCH": "20", "KAFKA_EOS_PARALLELISM": "2"}
+    for day in range(3):
+        put(day)
+    run_app(tmp_path, "worker.ack.before=kill;commit.before=kill", -signal.SIGKILL, **few)
+    put(3)
+    run_app(tmp_path, "worker.ack.before=kill", **few)
+
+    out = [msgspec.json.decode(line) for p in (tmp_path / "out").glob("part-*") for line in p.read_bytes().splitlines()]
+    wanted = [{**row, "day": f"2026-01-0{n + 1}"} for n, day in enumerate(days) for row in day if row["pages"] > 1]
+    assert sorted(map(str, out)) == sorted(map(str, wanted))

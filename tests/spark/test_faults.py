@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import Coordinator, Patience
 from kafka_eos.coordinator.history import History, read
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, JobLocked
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, InputLost, JobLocked
 from kafka_eos.ids import AppRef
 from kafka_eos.spark import SparkEngine
 from tests.spark.kit import Job, feed, payment, rows, same, totals
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
@@ -196,3 +198,21 @@ def test_speculation_is_refused(new_job: NewJob, spark: Any) -> None:
     with pytest.raises(ConfigError, match=r"spark\.speculation=false"):
         refuse_unsafe({"spark.speculation": "TRUE"}.get)
     refuse_unsafe({}.get)
+
+
+@pytest.mark.parametrize("topics", ['["{input}"]', 're.compile("{input}.*")'], ids=["list", "pattern"])
+def test_a_topic_that_is_deleted_under_a_job_ends_it_and_is_named(new_job: NewJob, spark: Any, topics: str) -> None:
+    """As on the embedded engine."""
+    job = new_job("import re\n" + TOTALS.replace('"{input}"', topics) % ("pass", SINK), input=2, output=2)
+    feed(job, "input", map(payment, range(50)))
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    name = job.topics["input"]
+
+    def delete(event: str, facts: Mapping[str, object]) -> None:
+        if event == "committed" and job.count("committed") == 2:  # the first is the one before anything is read
+            admin.delete_topics([name])[name].result(PATIENCE)
+
+    job.watched_by = delete
+    with pytest.raises(InputLost, match=f"topic {name}, which the job has read, is not there any more"):
+        SparkEngine(spark).run(job.plan(), AppRef(job.app), job.settings(), observers=(job.observe,))
+    assert job.left_open() == []
