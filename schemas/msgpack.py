@@ -36,6 +36,13 @@ class MsgpackCodec(Generic[T]):
             self._decode = msgspec.msgpack.Decoder(tp, dec_hook=from_plain).decode
         except TypeError as error:
             raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
+        try:
+            json_schema(tp)
+        except TypeError as error:
+            raise PlanError(
+                f"values of type {type_name(tp)} cannot be stored: say what they hold, with a pydantic model, a "
+                "Struct, a dataclass, numbers, texts, or lists and dicts of these; or give a codec of your own"
+            ) from error
 
     @property
     def schema(self) -> Json:

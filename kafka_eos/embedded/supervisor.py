@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, requests
@@ -28,7 +28,7 @@ from kafka_eos.settings import Settings
 
 _NAP = 0.05
 _DROP_TIMEOUT = 30.0
-"""Seconds that a worker gets to let go of a failed session before it is killed."""
+"""Seconds that a worker gets to let go of a session before it is killed."""
 
 
 class Supervisor:
@@ -99,6 +99,7 @@ class Supervisor:
             attempt.run()
         finally:
             self._ran = self._ran or attempt.ran
+        self._let_go(workers)  # what functions have opened is closed
         # Behind the last barrier: rows that were under way, or that go round in a loop, have output that is no epoch's.
         # An open transaction would hold up its topics' readers.
         self._kill_all()
@@ -122,6 +123,11 @@ class Supervisor:
         busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}
         for pid in error.pids & busy.keys() if isinstance(error, WorkerDied) else ():
             busy.pop(pid).kill()  # it may be alive and only not answering
+        self._let_go(busy.values())
+
+    def _let_go(self, workers: Iterable[WorkerProcess]) -> None:
+        """Return when their sessions have ended. A worker that takes too long is killed."""
+        busy = {worker.pid: worker for worker in workers if worker.alive}
         for worker in busy.values():
             with suppress(WorkerDied):
                 worker.tell(Drop(session=self._session))

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_origin
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import Bug, PlanError
+from kafka_eos.attribution import Attribution, Fault, told
+from kafka_eos.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
 from kafka_eos.log_context import Rows
@@ -83,7 +83,7 @@ class Process:
         self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
         self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
-        function.open(self)
+        open_function(ctx.operator, function, self)
         self._opening = False
 
     def value_state(
@@ -264,8 +264,12 @@ class Process:
         if name in self._states or name in (UPDATES, EVENT_STATE, CLOCK_STATE):
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
         namespace = NAMESPACE_CODEC if namespaced else None
+        try:
+            codec = state_codec(tp)
+        except PlanError as error:
+            raise PlanError(f"operator {self._ctx.operator!r}: state {name!r}: {error}") from error
         state = self._ctx.value_state(
-            StateDescriptor(token(name, "state name"), self._key_codec, state_codec(tp), kind, namespace, entry, ttl)
+            StateDescriptor(token(name, "state name"), self._key_codec, codec, kind, namespace, entry, ttl)
         )
         if ttl is not None and ttl.clock == "event":
             self._clocks.append(state.advance)
@@ -285,12 +289,30 @@ def counter(ctx: OperatorContext, name: str, *, opening: bool) -> Counted:
 
 def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag[Any], value: Any) -> Tagged:
     """A value on its way to a side output. PlanError if the function does not declare it."""
+    given: object = tag
+    if not isinstance(given, OutputTag):
+        raise PlanError(f"operator {operator!r} emits to {given!r}, which is no OutputTag(name, type)")
     if declared.get(tag.name) != tag:
         raise PlanError(
             f"operator {operator!r} emits to {tag}, which its function does not declare: name it there, "
             "side_outputs = (…,)"
         )
     return Tagged(tag.name, value)
+
+
+def open_function(operator: str, function: Any, ctx: Any) -> None:
+    """Call ``open`` of the user's function. What it raises ends the attempt, with the operator and the user's lines."""
+    try:
+        function.open(ctx)
+    except Exception as error:
+        text = f"open of operator {operator!r} raised {told(error)}"
+        match Attribution().of(error):
+            case Fault.ENVIRONMENT:
+                raise EnvironmentFailed(text) from error
+            case Fault.RECORD:
+                raise RestartFromCheckpoint(text) from error
+            case Fault.JOB:
+                raise
 
 
 def close_function(operator: str, function: Any) -> None:

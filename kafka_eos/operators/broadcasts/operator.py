@@ -19,7 +19,7 @@ from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, K
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.operators.keyed import KeyTimers, Writes
 from kafka_eos.operators.outputs import listed
-from kafka_eos.operators.process import Process, close_function, counter, tagged
+from kafka_eos.operators.process import Process, close_function, counter, open_function, tagged
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.worked import Counted
@@ -64,7 +64,7 @@ class BroadcastOperator(_WithCopies):
         self._function = self._factory()
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
         self._opening = True
-        self._function.open(self)
+        open_function(ctx.operator, self._function, self)
         self._opening = False
 
     def close(self) -> None:

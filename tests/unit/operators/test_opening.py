@@ -11,6 +11,7 @@ import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.errors import EnvironmentFailed
 from kafka_eos.operators.chain import Chain
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import MAX_KEY_GROUPS
@@ -61,7 +62,7 @@ def test_what_is_open_is_closed_if_a_later_operator_cannot_be_opened(tmp_path: P
         lent.append(Lent(100))
         return lent[-1]
 
-    with pytest.raises(OSError, match="the model is not there"):
+    with pytest.raises(EnvironmentFailed, match="open of operator 'fails' raised OSError: the model is not there"):
         Chain(plan, backends, {"out": lambda batch: None}, scratch=scratch)
 
     assert lent and all(each.closed for each in lent)
