@@ -1,0 +1,197 @@
+"""The schema of every version of what outlives a job besides its records: committables, headers, verdicts.
+
+None changes, what the code writes is what the newest says, and what any of them describes is still read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from test_published_schemas import ALL_FILES, FILES, form_and_version, said
+
+from kafka_eos.audit.report import Context, as_json
+from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, StateFacts, judge
+from kafka_eos.connectors.files import names as files
+from kafka_eos.connectors.files.s3 import names as objects
+from kafka_eos.connectors.kafka.letters import Letter, written
+from kafka_eos.connectors.kafka.transactions import Transaction
+from kafka_eos.connectors.lake import names as lake
+from kafka_eos.connectors.tables import names as tables
+from kafka_eos.provenance import parse
+from kafka_eos.records import RawRecord, Record, Rejected
+from kafka_eos.schemas.languages.avro.foreign import parsed
+from kafka_eos.schemas.languages.avro.reading import obstacles
+
+OTHERS = [file for file in ALL_FILES if file not in FILES]
+PUBLISHED = {
+    "committable-files.v1": "bbe5ce2bd992de28",
+    "committable-files.v2": "df1f7aedf1fc6fcf",
+    "committable-files.v3": "c1991deac5e371c8",
+    "committable-kafka.v1": "73e9655629bd191e",
+    "committable-lake.v1": "cf7310f2b7e72a07",
+    "committable-lake.v2": "81c9aa55b31c4f6d",
+    "committable-lake.v3": "a8d90191d5fde395",
+    "committable-objects.v1": "8946edddef721cf3",
+    "committable-table.v1": "3ed227ad68f37234",
+    "committable-table.v2": "7fbdbbec42b04bf5",
+    "committable-table.v3": "adc7b58b80b19d88",
+    "dead-letter.v1": "ca619df7972bb947",
+    "provenance.v1": "6c1ee777fcfc51fb",
+    "verdict.v1": "273dc361a6da55dc",
+}
+"""What each file says, documentation aside. A line is added with a file; a line never changes."""
+
+LIFE = "orders.aaaaaaaaaaaa"
+STAGED = {"staged": f".staged.{LIFE}.2.7.1.out", "size": 3}
+FILE = {**STAGED, "final": f"part-000000000007-0001-{LIFE}.out.jsonl", "sha256": "ab"}
+TABLE = {"id": "0" * 31 + "7", "job": "orders", "identity": "aaaaaaaaaaaa", "term": 2, "epoch": 7, "schema": "public",
+         "table": "totals", "columns": ["user", "total"], "key": ["user"]}  # fmt: skip
+LAKE = {**STAGED, "table": "an id", "schema": "columns"}
+SAMPLES: dict[str, Mapping[str, Any]] = {
+    "committable-kafka.v1": {
+        "transactional_id": "orders.aaaaaaaaaaaa.2.0.1", "producer_id": 52, "producer_epoch": 0, "end_txn_version": 5,
+        "uuid": "d3d4e460-6acd-49a8-bf4d-9f68a948993f", "marker_group": "orders.0.1", "marker_topic": "totals",
+        "marker_partition": 0, "prepared_at": 1_795_417_069_013, "timeout_ms": 900_000, "term": 2, "version": 1,
+    },
+    "committable-files.v1": {**FILE, "staged": ".staged.orders.2.7.1.out",
+                             "final": "part-000000000007-0001-orders.out.jsonl"},
+    "committable-files.v2": {"version": 2, **FILE},
+    "committable-files.v3": {"version": 3, **FILE, "announced": True},
+    "committable-objects.v1": {
+        "version": 1, "name": f"day=1/part-000000000007-2-0001-{LIFE}.out.jsonl", "upload": "xyz", "mark": "m",
+        "tags": ["a", "b"], "size": 3, "announced": True,
+    },
+    "committable-table.v1": {"version": 1, **TABLE},
+    "committable-table.v2": {"version": 2, **TABLE, "after": ["0" * 31 + "6"]},
+    "committable-table.v3": {"version": 3, **TABLE, "after": [], "strategy": "prepare"},
+    "committable-lake.v1": {"version": 1, **LAKE},
+    "committable-lake.v2": {"version": 2, **LAKE, "partition": "day=1"},
+    "committable-lake.v3": {"version": 3, **LAKE, "key": ["user"]},
+}  # fmt: skip
+"""Payloads, as each version has stored them."""
+WRITE_AGAIN: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "committable-kafka": lambda payload: Transaction.from_payload(payload).payload(),
+    "committable-files": lambda payload: files.Promise.read(payload).payload(),
+    "committable-objects": lambda payload: objects.UploadPromise.read(payload).payload(),
+    "committable-table": lambda payload: tables.Promise.read(payload).payload(),
+    "committable-lake": lambda payload: lake.Promise.read(payload).payload(),
+}
+RAW = RawRecord("orders", 3, 17, 1_795_417_069_013, b"key", b"value", (("kind", b"paid"),))
+FACTS = Observations(
+    inputs=3,
+    outputs=3,
+    refused={"totals": 2},
+    not_audited={"files": "a reason"},
+    notes=["a note"],
+    state=StateFacts(states=1, stored=2, made=2, epoch=7),
+    evidence={
+        **{check: Evidence(3) for check in Check},
+        Check.DUPLICATE: Evidence(3, 1, (Offender("totals", 0, 12, "twice"),), {"totals": 1}),
+        Check.WRONG_COUNT: NotPossible("no counts"),
+    },
+)
+
+
+def fits(schema: Any, value: Any) -> bool:
+    """Is a value of JSON what the schema says, with no field more?"""
+    match schema:
+        case list():
+            return any(fits(each, value) for each in schema)
+        case {"logicalType": "json-text"}:
+            return True
+        case {"type": "record", "fields": fields}:
+            known = {field["name"]: field for field in fields}
+            there = isinstance(value, Mapping) and not value.keys() - known.keys()
+            return there and all(
+                fits(field["type"], value[name]) if name in value else "default" in field
+                for name, field in known.items()
+            )
+        case {"type": "array", "items": items}:
+            return isinstance(value, list | tuple) and all(fits(items, each) for each in value)
+        case {"type": "map", "values": values}:
+            return isinstance(value, Mapping) and all(fits(values, each) for each in value.values())
+        case {"type": "enum", "symbols": symbols}:
+            return value in symbols
+    kinds = {"string": str, "long": int, "boolean": bool, "double": float, "null": type(None)}
+    return type(value) is kinds[schema]
+
+
+def schema_of(stem: str) -> Any:
+    return json.loads(next(file for file in OTHERS if file.stem == stem).read_text())
+
+
+@pytest.mark.parametrize("file", OTHERS, ids=lambda file: file.stem)
+def test_a_published_schema_never_changes(file: Path) -> None:
+    """A change of what is stored, or of what others read, is a new version, with a new file."""
+    schema = json.loads(file.read_text())
+    fastavro.parse_schema(schema)
+
+    assert PUBLISHED[file.stem] == hashlib.sha256(json.dumps(said(schema), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def test_every_format_has_its_schemas() -> None:
+    assert {file.stem for file in OTHERS} == PUBLISHED.keys()
+    assert PUBLISHED.keys() == SAMPLES.keys() | {"provenance.v1", "dead-letter.v1", "verdict.v1"}
+
+
+@pytest.mark.parametrize("stem", SAMPLES)
+def test_a_committable_of_each_version_is_what_its_schema_says_and_is_read(stem: str) -> None:
+    form, _, version = stem.rpartition(".v")
+    payload = SAMPLES[stem]
+    assert fits(schema_of(stem), payload)
+
+    again = WRITE_AGAIN[form](payload)
+
+    newest = max(int(each.rpartition(".v")[2]) for each in SAMPLES if each.startswith(form))
+    assert fits(schema_of(f"{form}.v{again.get('version', 1)}"), again)
+    assert again == payload or again["version"] == newest > int(version)
+    assert {**again, "version": 0} == {**again, **payload, "version": 0}, "nothing is read as something else"
+
+
+@pytest.mark.parametrize("file", OTHERS, ids=lambda file: file.stem)
+def test_each_version_is_compatible_with_the_next(file: Path) -> None:
+    """As Avro says of data with these schemas. Version 1 of a file had no number, and is read as 1."""
+    form, version = form_and_version(file)
+    after = f"{form}.v{version + 1}"
+    known = ["version (long) is only here, and has no default"] if file.stem == "committable-files.v1" else []
+
+    found = obstacles(*parsed(json.loads(file.read_text())), *parsed(schema_of(after))) if after in PUBLISHED else []
+
+    assert found == (known if after in PUBLISHED else [])
+
+
+@pytest.mark.parametrize(
+    "text", ["2.7/orders/in/3/17/0.0", "2.7/orders/in/3/17/1.0-1-2/5", "2.7/total/timers/3/-4/0.1-2-0"]
+)
+def test_a_provenance_is_what_its_schema_says(text: str) -> None:
+    found = parse(text)
+    told = asdict(found) | {"term": found.term.n, "epoch": found.epoch.n}
+
+    assert fits(schema_of("provenance.v1"), told)
+    assert str(found) == text
+
+
+def test_headers_of_a_dead_letter_are_what_their_schema_says() -> None:
+    value, key, _, headers = written(Rejected(RAW, "total", "ValueError", "not a number"))
+    told = {name.removeprefix("dead_letter."): (text or b"").decode() for name, text in headers[len(RAW.headers) :]}
+
+    assert fits(schema_of("dead-letter.v1"), told)
+    letter = Letter.opened(Record(key, value, tuple(headers), None))  # type: ignore[arg-type]
+    assert letter is not None
+    assert {name: str(getattr(letter, name)) for name in told} == told
+
+
+@pytest.mark.parametrize("extra", [{}, {"question": {"expect": "unchanged"}, "partitions": [], "resume": None}])
+@pytest.mark.parametrize("facts", [FACTS, Observations(inputs=None, committed_epochs=None)])
+def test_a_verdict_is_what_its_schema_says(facts: Observations, extra: Mapping[str, Any]) -> None:
+    report = json.loads(json.dumps(as_json(judge(facts), Context(job="orders", app="orders.py", extra=extra))))
+
+    assert fits(schema_of("verdict.v1"), report)
+    assert not fits(schema_of("verdict.v1"), report | {"more": 1})
