@@ -10,16 +10,18 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from kafka_eos.connectors.files.progress import Progress
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
 
+Reads: TypeAlias = Callable[[str], bool]
+"""Is the file of that name one of the source's?"""
 _HIDDEN = (".", "_")
 _SECOND = 10**9
 
@@ -32,9 +34,11 @@ class Place(Protocol):
     def there(self) -> bool:
         """Is the place itself there? Objects need none."""
 
-    def found(self, depth: int) -> Mapping[str, Progress]:
-        """The files in it, and in up to ``depth`` directories below each other, as they would be read from their
-        beginning. Files and directories whose names begin with . or _ are passed over. ConfigError if it is not there.
+    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
+        """The files in it that the source ``reads``, and those in up to ``depth`` directories below each other, as they
+        would be read from their beginning. Files and directories whose names begin with . or _ are passed over.
+
+        ConfigError if it is not there, or if what may be one of the files is a link to nothing.
         """
 
     def has(self, name: str) -> bool:
@@ -58,20 +62,28 @@ class Directory:
     def there(self) -> bool:
         return self._path.exists()
 
-    def found(self, depth: int) -> Mapping[str, Progress]:
+    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
         if not self._path.is_dir():
             raise ConfigError(f"FileSource reads {self._path}, and there is no such directory: make it first")
-        return dict(self._below(self._path, "", depth))
+        return dict(self._below(self._path, "", depth, reads))
 
-    def _below(self, directory: Path, before: str, depth: int) -> Iterator[tuple[str, Progress]]:
+    def _below(self, directory: Path, before: str, depth: int, reads: Reads) -> Iterator[tuple[str, Progress]]:
         for name in sorted(os.listdir(directory)):
             if name.startswith(_HIDDEN):
                 continue
-            state = os.stat(directory / name)
+            try:
+                state = os.stat(directory / name)
+            except FileNotFoundError:
+                if (directory / name).is_symlink() and (depth or reads(f"{before}{name}")):
+                    raise ConfigError(
+                        f"{directory / name} is a link to what is not there: repair it, or remove it"
+                    ) from None
+                continue  # it was moved away since it was listed, or is none of the source's
             if stat.S_ISREG(state.st_mode):
-                yield f"{before}{name}", Progress.of(state)
+                if reads(f"{before}{name}"):
+                    yield f"{before}{name}", Progress.of(state)
             elif stat.S_ISDIR(state.st_mode) and depth:
-                yield from self._below(directory / name, f"{before}{name}/", depth - 1)
+                yield from self._below(directory / name, f"{before}{name}/", depth - 1, reads)
 
     def has(self, name: str) -> bool:
         return (self._path / name).exists()
@@ -105,11 +117,12 @@ class Objects:
     def there(self) -> bool:
         return True
 
-    def found(self, depth: int) -> Mapping[str, Progress]:
+    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
         found: dict[str, Progress] = {}
         for name, listed in sorted(self._bucket.listed("").items()):
             parts = name.split("/")
-            if len(parts) <= depth + 1 and parts[-1] and not any(part.startswith(_HIDDEN) for part in parts):
+            hidden = any(part.startswith(_HIDDEN) for part in parts)
+            if len(parts) <= depth + 1 and parts[-1] and not hidden and reads(name):
                 found[name] = _progress(listed.size, listed.since, listed.tag)
         return found
 

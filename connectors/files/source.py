@@ -160,8 +160,7 @@ class FileSource(Generic[T]):
     def _found(self) -> Mapping[str, Progress]:
         """The files that are there, as they would be read from their beginning."""
         with mapped(Retryable, f"list {self._place.text}"):
-            found = self._place.found(len(self._levels.names))
-        return {name: at for name, at in found.items() if self._reads(name)}
+            return self._place.found(len(self._levels.names), self._reads)
 
     def _reads(self, name: str) -> bool:
         last = name.rpartition("/")[2]

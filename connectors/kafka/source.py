@@ -35,6 +35,7 @@ from kafka_eos.connectors.kafka.reader import KafkaReader
 from kafka_eos.connectors.kafka.replay import replay, unread
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.sink import KafkaSink
 from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey, is_to_come
 from kafka_eos.connectors.kafka.topic_codecs import TopicCodecs
 from kafka_eos.connectors.kafka.topics import Subscription, Topics
@@ -209,6 +210,14 @@ class KafkaSource(Generic[T]):
     def skips(self) -> bool:
         """Does a job's first start leave out records that are there? A table must not."""
         return self._start != "earliest"
+
+    def reads_back(self, sink: object, *, refused: bool) -> str | None:
+        """See ``interfaces.ReadsBack``. With an end nothing goes round: what is written comes behind it."""
+        if self._end is not None or not isinstance(sink, KafkaSink):
+            return None
+        if sink.connection["bootstrap_servers"] != self._servers:
+            return None
+        return self._topics.reads_back(sink.topic, refused=refused)
 
     @property
     def several(self) -> bool:

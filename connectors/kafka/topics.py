@@ -80,6 +80,25 @@ class Subscription:
         """Does the user say that it is not read any more, wherever the job is in it?"""
         return topic in self.exclude
 
+    def reads_back(self, topic: str, *, refused: bool) -> str | None:
+        """Why what is read must not be written to this topic; None if it may. A topic that is named may be meant.
+
+        ``refused``: it is where records go that are refused.
+        """
+        if not self.reads(topic) or self.is_let_go(topic):
+            return None
+        if refused:
+            return (
+                f"reads topic {topic}, where its own dead letters go: each of them would be refused again, for ever. "
+                + (f"Take it out, exclude=[{topic!r}]." if self.pattern else "Send them to another topic.")
+            )
+        if self.pattern is None:
+            return None
+        return (
+            f"reads all topics that match {self.text}, and {topic} is one that its own rows are written to: they would "
+            f"come round for ever. Take it out, exclude=[{topic!r}]; if it is meant, name the topics in a list."
+        )
+
     def check(self, known: Iterable[SplitId]) -> None:
         """ConfigError if stored positions are of topics that the source does not read: it was given other ones."""
         foreign = sorted(split for split in known if not self.reads(topic_of(split)))

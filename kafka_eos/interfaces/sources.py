@@ -108,6 +108,17 @@ class Sequenced(Protocol):
         """
 
 
+@runtime_checkable
+class ReadsBack(Protocol):
+    """A source that can tell whether it reads what its own pipeline writes."""
+
+    def reads_back(self, sink: object, *, refused: bool) -> str | None:
+        """Why the pipeline is refused, with what to do; None if the sink writes elsewhere, or if it is meant.
+
+        Rows of this source may reach ``sink``. ``refused``: it takes the records that are refused behind the source.
+        """
+
+
 class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kafka_eos.errors import Bug, ConfigError, PlanError
 from kafka_eos.ids import token
-from kafka_eos.interfaces import Guarantee, Unshared
+from kafka_eos.interfaces import Guarantee, ReadsBack, Unshared
 from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.cycles import back_edges
 from kafka_eos.plan.graph import Graph
@@ -46,6 +46,7 @@ def validate(plan: Graph) -> None:
     _check_event_time(plan)
     _check_alignment(plan)
     _check_sinks(plan)
+    _check_sources(plan)
     _check_guarantees(plan)
 
 
@@ -241,6 +242,17 @@ def _check_sinks(plan: Graph) -> None:
                 f"the sinks {other!r} and {node.name!r} have the same {node.sink.unshared}: give each its own.\n"
                 f"  {node.where}"
             )
+
+
+def _check_sources(plan: Graph) -> None:
+    """No row comes back to its source from a sink, unless that is meant: it would go round for ever."""
+    for node in plan.sources:
+        if not isinstance(node.source, ReadsBack):
+            continue
+        below = plan.below(node.name)
+        for sink in plan.sinks:
+            if sink.name in below and (why := node.source.reads_back(sink.sink, refused=sink.dead_letters)) is not None:
+                raise PlanError(f"source {node.name!r} {why}\n  {node.where}")
 
 
 def _check_guarantees(plan: Graph) -> None:

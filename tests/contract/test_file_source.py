@@ -375,6 +375,16 @@ def test_csv_that_has_no_rows_of_its_columns_stops_the_job(text: str, tmp_path: 
         read(opened(FileSource(tmp_path, format="csv")))
 
 
+def test_a_link_to_nothing_is_told_if_it_may_be_a_file_of_the_source(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", ORDERS)
+    (tmp_path / "note.txt").symlink_to(tmp_path / "gone")
+    assert read(opened(FileSource(tmp_path, value=Order))) == ORDERS
+
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"b\.jsonl is a link to what is not there: repair it, or remove it"):
+        FileSource(tmp_path, value=Order).discover(CTX, None)
+
+
 class Loose(pydantic.BaseModel):
     """A type that makes something of any row."""
 

@@ -1,5 +1,6 @@
 """A plan is refused, with the user's line, unless it can keep its guarantees."""
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
 from kafka_eos.connectors.http import HttpSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 from kafka_eos.interfaces import DeadLetters, Guarantee
 from kafka_eos.plan import union_lane
 from kafka_eos.testing import ListSource, MemorySink
@@ -120,6 +122,23 @@ def test_named_operators_do_not_warn() -> None:
         totals().plan()
 
 
+def test_a_topic_may_be_read_back_where_nothing_goes_round_or_it_is_meant() -> None:
+    pipeline = Pipeline("p")
+    retried = pipeline.source(KafkaSource(["orders", "again"]), name="retried")
+    retried.sink(KafkaSink("again"), name="again")
+    retried.sink(KafkaSink("shop-paid", bootstrap_servers="elsewhere:9092"), name="elsewhere")
+    every = re.compile("shop-.+")
+    ended = pipeline.source(KafkaSource(every, until="latest"), name="ended")
+    ended.sink(KafkaSink("shop-all"), name="all")
+    left_out = pipeline.source(KafkaSource(every, exclude=["shop-good"]), name="shops")
+    left_out.sink(KafkaSink("shop-good"), name="good")
+    later = pipeline.source(KafkaSource(re.compile("good-.+")), name="later")
+    pipeline.source(KafkaSource("orders"), name="first").sink(KafkaSink("good-orders"), name="good-orders")
+    later.sink(MemorySink(), name="out")
+
+    assert pipeline.plan().node("later")
+
+
 def no_source() -> Pipeline:
     return Pipeline("p")
 
@@ -164,6 +183,29 @@ def one_outbox_for_two_receivers() -> Pipeline:
     return pipeline
 
 
+def a_pattern_that_matches_its_dead_letters() -> Pipeline:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(  # reads its letters
+        KafkaSource(re.compile("orders-.+"), exclude=["orders-paid"]), name="in", on_error=dead_letter("orders-bad")
+    )
+    orders.sink(KafkaSink("orders-paid"), name="out")
+    return pipeline
+
+
+def a_topic_that_is_its_own_dead_letters() -> Pipeline:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(KafkaSource("orders"), name="in", on_error=dead_letter("orders"))  # its own
+    orders.sink(MemorySink(), name="out")
+    return pipeline
+
+
+def a_pattern_that_matches_its_sink() -> Pipeline:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(KafkaSource(re.compile("orders-.+")), name="in")  # reads its rows
+    orders.sink(KafkaSink("orders-paid"), name="out")
+    return pipeline
+
+
 def the_same_stream_twice_in_a_union() -> Pipeline:
     pipeline = Pipeline("p")
     stream = pipeline.source(numbers(), name="numbers")
@@ -188,6 +230,9 @@ def a_weak_source_under_a_strong_sink() -> Pipeline:
         (a_bad_name, "'my numbers' is not usable as a name", "# bad name"),
         (one_sink_twice, "attached to more than one stream", "# shared"),
         (one_outbox_for_two_receivers, "'one' and 'two' have the same outbox /tmp/outbox: give each", "# shared"),
+        (a_pattern_that_matches_its_dead_letters, r"exclude=['orders-bad']", "# reads its letters"),
+        (a_topic_that_is_its_own_dead_letters, "Send them to another topic", "# its own"),
+        (a_pattern_that_matches_its_sink, r"exclude=['orders-paid']; if it is meant", "# reads its rows"),
         (the_same_stream_twice_in_a_union, "the same stream twice", "# union with itself"),
         (a_weak_source_under_a_strong_sink, 'delivery="at-least-once"', "# strong"),
     ],
