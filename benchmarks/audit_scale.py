@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos.audit import Check
 from kafka_eos.audit.session import open_session
 from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.connectors.kafka.client_log import SILENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ def main() -> None:
     arguments.add_argument("--bootstrap", default="127.0.0.1:9092")
     arguments.add_argument("--spoil", action="store_true", help="leave one output out, which must be found")
     given = arguments.parse_args()
-    admin = AdminClient({"bootstrap.servers": given.bootstrap})
+    admin = AdminClient({"bootstrap.servers": given.bootstrap, **SILENT})
     source, target = (f"audit-scale-{role}-{uuid4().hex[:8]}" for role in ("in", "out"))
     for made in admin.create_topics([NewTopic(t, PARTITIONS, 1) for t in (source, target)]).values():
         made.result(30)

@@ -34,6 +34,7 @@ from benchmarks.run import own_broker
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka import KafkaSink
+from kafka_eos.connectors.kafka.client_log import SPOKEN
 from kafka_eos.connectors.kafka.rpc.connection import Connection
 from kafka_eos.coordinator import Acked, Coordinator
 from kafka_eos.coordinator.commits import AT_ONCE
@@ -66,6 +67,7 @@ class Reader:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
+                **SPOKEN,
                 "group.id": "completing",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,

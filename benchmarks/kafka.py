@@ -16,6 +16,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
+
 PARTITIONS = 4
 _TIMEOUT, _NAP = 30.0, 0.1
 _LATER = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -27,7 +29,7 @@ class BrokerClient:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
 
     def create(self, topic: str) -> None:
         """Returns when all partitions of the new topic are served. It keeps records of long ago: results of windows."""
@@ -44,7 +46,7 @@ class BrokerClient:
                     raise
                 time.sleep(0.05)
                 # A client that once found no leaders may say so for ever: it answers from memory.
-                self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+                self._admin = AdminClient({"bootstrap.servers": self.bootstrap, **SILENT})
 
     def delete(self, topic: str) -> None:
         for future in self._admin.delete_topics([topic]).values():
@@ -55,6 +57,7 @@ class BrokerClient:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
+                **SPOKEN,
                 "linger.ms": 50,
                 "batch.size": 262_144,
                 "compression.type": "lz4",
@@ -83,6 +86,7 @@ class BrokerClient:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
+                **SPOKEN,
                 "group.id": "benchmark-check",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -112,6 +116,7 @@ class GroupProgress:
         self._asking = Consumer(
             {
                 "bootstrap.servers": bootstrap,
+                **SPOKEN,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "isolation.level": "read_uncommitted",  # else it waits for offsets that are about to be committed

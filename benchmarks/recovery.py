@@ -30,6 +30,7 @@ from confluent_kafka import Producer
 from benchmarks.kafka import BrokerClient
 from benchmarks.run import own_broker
 from benchmarks.workloads import payments
+from kafka_eos.connectors.kafka.client_log import SPOKEN
 
 _ROOT = Path(__file__).parents[1]
 INPUT, OUTPUT = "payments", "totals"
@@ -128,7 +129,7 @@ def new_records(bootstrap: str, rate: int, keys: int) -> Iterator[None]:
     records = [(account, value) for account, _, value in payments(rate, keys)]
 
     def feed() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": bootstrap, **SPOKEN, "linger.ms": 5})
         while not done.wait(0.05):
             for account, value in records[: rate // 20]:
                 producer.produce(INPUT, value, account)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from rich.console import Console, RenderableType
@@ -43,13 +44,15 @@ _LOUD = {
 def say(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
     """Print a message: texts, or texts with a style. Nothing in it is taken for markup.
 
-    A running job whose ``log_format`` is ``json`` logs it, at ``level``.
+    A running job whose ``log_format`` is ``json`` logs it, at ``level``. As with a log line, nothing depends on it:
+    what cannot be written, because the disk below a log file is full, comes with the next message that can be.
     """
     text = Text.assemble(*parts)
     if logs.as_json():
         LOG.log(level, "%s", text.plain)
     else:
-        console.print(text, soft_wrap=True)
+        with suppress(OSError):  # the console keeps it
+            console.print(text, soft_wrap=True)
 
 
 def screen() -> Console:

@@ -7,6 +7,7 @@ thresholds of metrics that are seconds of waiting.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -66,6 +67,11 @@ class Prometheus:
         """What a query gives now, by address."""
         found = self._ask("query", query=query)["result"]
         return {each["metric"].get("instance", ""): float(each["value"][1]) for each in found}
+
+    def labels(self, query: str) -> list[set[str]]:
+        """The labels of each number that a query gives now, if it is a number."""
+        found = self._ask("query", query=query)["result"]
+        return [set(each["metric"]) for each in found if math.isfinite(float(each["value"][1]))]
 
     def _ask(self, what: str, **asked: object) -> Any:
         with urlopen(f"{self._address}/api/v1/{what}?{urlencode(asked)}", timeout=30) as answer:

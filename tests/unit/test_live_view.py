@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
+
 import pytest
+from rich.console import Console
 
 from kafka_eos.terminal import output
 from kafka_eos.terminal.output import LiveView
@@ -22,6 +26,31 @@ def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) ->
         rates.append(dict(view._cells())["records/s"])
 
     assert rates == ["1,000", "2,000", "0", "500"]
+
+
+class Log(io.StringIO):
+    """A log file on a disk that is full, for now."""
+
+    full = True
+
+    def write(self, text: str) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_a_log_file_without_room_ends_nothing_and_has_each_line_once_there_is_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    monkeypatch.setattr(output, "console", Console(file=log, width=200))
+
+    output.say("one")
+    output.say("two")
+    log.full = False
+    output.say("three")
+
+    assert log.getvalue().split() == ["one", "two", "three"]
 
 
 def test_reports_that_come_at_once_after_an_outage_are_one_rate(monkeypatch: pytest.MonkeyPatch) -> None:
