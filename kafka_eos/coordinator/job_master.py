@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from types import FrameType
+from typing import cast
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
+from kafka_eos.coordinator.event_times import Units
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock, state_locks
 from kafka_eos.coordinator.patience import Interrupted, Patience
@@ -115,6 +117,7 @@ class JobMaster:
         self._refusals = Refusals(
             settings.max_dead_letters, settings.dead_letter_window, self.observe, self._refused.write
         )
+        self._units = Units()
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
         self._term = Term(0)
@@ -197,6 +200,9 @@ class JobMaster:
                 self._environment = self._environment.succeeded()
         for observer in self._observers:
             self._tell(observer, event, facts)
+        if event == "decided":
+            for text in self._units.remarks(cast("Mapping[str, Mapping[str, int]]", facts.get("watermarks", {}))):
+                self.notice(text)
 
     def _works_again(self, seconds: float) -> bool:
         patience = self._settings.restart_backoff_max

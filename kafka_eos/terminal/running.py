@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from typing import Protocol
 
 from kafka_eos import __version__, logs, stacks
@@ -14,9 +15,9 @@ from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.embedded.run import run as run_embedded
 from kafka_eos.extras import expect_extra, has_extra
 from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.interfaces import Bounded, JobContext
 from kafka_eos.metrics.observed import Observed
-from kafka_eos.plan import Plan
+from kafka_eos.plan import Plan, Source, Timestamps
 from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.ending import EXIT_ALL_REFUSED, explained
@@ -67,6 +68,7 @@ def run_shown(program: Program, settings: Settings, runs: Runs | None, until_cau
         return
     aside = f", {described(view.dead_letters)}" if view.dead_letters else ""
     ended = left_out(view.left_out) + took_in(view.read) + put_out(view.written) + left(view.state, view.timers)
+    ended += reached(plan, view.watermarks, view.splits)
     say("drained and committed", (aside, "yellow"), (late(view.late), "yellow"), ended)
     if refused := view.all_refused:
         say((every_one_refused(refused), "bold yellow"), level=logging.WARNING)
@@ -150,6 +152,33 @@ def left(state: Mapping[str, int], timers: Mapping[str, int]) -> str:
     total = sum(timers.values())
     held = f"; state: {sizes}" if sizes else ""
     return held + (f"; {total:,} pending timer{'s' if total > 1 else ''} ({counts})" if total else "")
+
+
+def reached(plan: Plan, watermarks: Mapping[str, Mapping[str, int]], splits: Mapping[str, Collection[str]]) -> str:
+    """How far event time has come, by source, or which splits it waits for: windows of later times stay open."""
+    return "".join(
+        f"; event time of {node.source} {_come_to(plan, node, watermarks.get(node.name, {}), splits)}"
+        for node in plan.nodes
+        if isinstance(node, Timestamps) and (node.name in watermarks or node.source in splits)
+    )
+
+
+def _come_to(plan: Plan, node: Timestamps, known: Mapping[str, int], splits: Mapping[str, Collection[str]]) -> str:
+    source = plan.node(node.source)
+    assert isinstance(source, Source)
+    ends = isinstance(source.source, Bounded) and source.source.bounds({}) is not None
+    silent = sorted({*splits.get(node.source, ())} - known.keys())
+    if silent and not (ends or node.strategy.heeds_silence):
+        which = f"{silent[0]}: nothing has come of it" if len(silent) == 1 else ""
+        which = which or f"{silent[0]} and {len(silent) - 1} more: nothing has come of them"
+        return f"waits for {which} yet (watermarks=….with_idleness(seconds) goes on)"
+    return f"has come to {_moment(min(known.values()))}" if known else "is not known yet"
+
+
+def _moment(time: int) -> str:
+    with suppress(OverflowError, ValueError):  # years that datetime does not know
+        return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return f"{time} ms since 1970"
 
 
 def _workers(settings: Settings) -> str:

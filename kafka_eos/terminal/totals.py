@@ -24,6 +24,10 @@ class Totals:
         """Bytes of the newest checkpoint, by operator."""
         self.timers: Mapping[str, int] = {}
         """Those that are pending there, by operator."""
+        self.watermarks: Mapping[str, Mapping[str, int]] = {}
+        """How far event time had come there, by the operator that makes watermarks, and by split."""
+        self.splits: dict[str, frozenset[str]] = {}
+        """Those that are read, by source."""
         self.stood_down: str | None = None
         """Why this run ended without ever leading the job."""
         self._decided: dict[object, Mapping[str, int]] = {}
@@ -48,7 +52,11 @@ class Totals:
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
+            self.watermarks = cast("Mapping[str, Mapping[str, int]]", facts.get("watermarks", {}))
             self._decided[facts["epoch"]] = cast("Mapping[str, int]", facts.get("read", {}))
+        if event == "progress":
+            read = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", facts.get("read", {}))
+            self.splits |= {source: frozenset(told["splits"]) for source, told in read.items()}
         if event == "stood-down":
             self.stood_down = str(facts["text"])
 

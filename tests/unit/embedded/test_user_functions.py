@@ -1,4 +1,4 @@
-"""What a job does with the functions of its user: it closes what it has opened, and says what they raise."""
+"""What a job does with the functions of its user: it closes what it has opened, and says what is wrong with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE
 APP = """
 from pathlib import Path
 
-from kafka_eos import OutputTag, Pipeline, ProcessFunction
+from kafka_eos import Pipeline, ProcessFunction, monotonic
 from kafka_eos.connectors.files import FileSink, FileSource
 
 DIRECTORY = Path({directory!r})
@@ -34,6 +34,7 @@ class Opened(ProcessFunction[str, str, str]):
 pipeline = Pipeline("opened", tolerated_checkpoint_failures=0)
 (
     pipeline.source(FileSource(DIRECTORY / "in", value=str, until="latest"), name="words")
+    {times}
     .key_by(lambda word: word)
     .process(Opened, name="opened")
     .sink(FileSink(DIRECTORY / "out", value=str), name="out")
@@ -47,11 +48,14 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(tmp_path: Path) -> Run:
     """Run a job of two workers to its end, with these lines in its function."""
 
-    def run(*, opens: str = "pass", processes: str = "pass", closes: str = "pass") -> subprocess.CompletedProcess[str]:
+    def run(
+        *, opens: str = "pass", processes: str = "pass", closes: str = "pass", times: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "in").mkdir()
         (tmp_path / "in" / "words.jsonl").write_text("".join(f'"word-{n}"\n' for n in range(20)))
         app = tmp_path / "app.py"
-        app.write_text(APP.format(directory=str(tmp_path), opens=opens, processes=processes, closes=closes))
+        lines = {"opens": opens, "processes": processes, "closes": closes, "times": times}
+        app.write_text(APP.format(directory=str(tmp_path), **lines))
         command = [sys.executable, "-m", "kafka_eos", "run", str(app), "--parallelism", "2"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
@@ -95,3 +99,11 @@ def test_a_side_output_is_named_by_a_tag_and_not_by_a_text(run: Run) -> None:
 
     assert done.returncode == 2
     assert "PlanError: operator 'opened' emits to 'late', which is no OutputTag(name, type)" in done.stderr
+
+
+def test_times_in_seconds_are_remarked_while_the_job_runs_and_seen_at_its_end(run: Run) -> None:
+    done = run(times=".with_timestamps(lambda word: 1_795_648_000, watermarks=monotonic())")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the times of 'words-timestamps' look like seconds since 1970") == 1
+    assert "; event time of words has come to 1970-01-21T18:47:27Z" in done.stderr

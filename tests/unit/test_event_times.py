@@ -1,0 +1,78 @@
+"""What a job says of its event times, while it runs and when it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos import Pipeline, WatermarkStrategy, monotonic
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.coordinator.event_times import Units
+from kafka_eos.interfaces import Source
+from kafka_eos.plan import Plan
+from kafka_eos.terminal.running import reached
+from kafka_eos.testing import MemorySink
+
+NOW = 1_795_648_000_123
+
+
+@pytest.mark.parametrize(("time", "unit"), [(NOW // 1000, "seconds"), (NOW * 1000, "microseconds")])
+def test_times_of_another_unit_are_remarked_once_by_operator(time: int, unit: str) -> None:
+    units = Units()
+
+    (said,) = units.remarks({"in-timestamps": {"in/0": time, "in/1": time + 1}, "other-timestamps": {"other/0": NOW}})
+
+    assert said.startswith(
+        f"the times of 'in-timestamps' look like {unit} since 1970, and event times are milliseconds"
+    )
+    assert list(units.remarks({"in-timestamps": {"in/0": time + 2}})) == []
+
+
+@pytest.mark.parametrize("time", [-1, 0, 1, 86_400_000, 999_999_999, 4_200_000_000, -NOW, NOW, 4_102_444_800_000])
+def test_no_time_that_may_be_meant_is_remarked(time: int) -> None:
+    assert list(Units().remarks({"in-timestamps": {"in/0": time}})) == []
+
+
+def plan(source: Source[str], watermarks: WatermarkStrategy) -> Plan:
+    pipeline = Pipeline("times")
+    pipeline.source(source, name="in").with_timestamps(watermarks=watermarks).sink(MemorySink(), name="out")
+    return pipeline.plan()
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"in/0": NOW, "in/1": NOW + 5000}, "has come to 2026-11-25T23:06:40Z"),
+        ({"in/0": NOW, "in/1": NOW * 1_000_000}, "has come to 2026-11-25T23:06:40Z"),
+        ({"in/0": NOW * 1000, "in/1": NOW * 1000}, "has come to 1795648000123000 ms since 1970"),
+        ({"in/0": NOW}, "waits for in/1: nothing has come of it yet (watermarks=….with_idleness(seconds) goes on)"),
+        ({}, "waits for in/0 and 1 more: nothing has come of them yet (watermarks=….with_idleness(seconds) goes on)"),
+    ],
+)
+def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known: dict[str, int], said: str) -> None:
+    times = {"in-timestamps": known} if known else {}
+
+    told = reached(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]})
+
+    assert told == f"; event time of in {said}"
+
+
+@pytest.mark.parametrize(
+    ("source", "watermarks"),
+    [
+        (KafkaSource("in", value=str), monotonic().with_idleness(1)),
+        (KafkaSource("in", value=str, until="latest"), monotonic()),
+    ],
+)
+def test_a_silent_split_that_nobody_waits_for_is_not_named(
+    source: KafkaSource[str], watermarks: WatermarkStrategy
+) -> None:
+    told = reached(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]})
+
+    assert told == "; event time of in has come to 2026-11-25T23:06:40Z"
+
+
+def test_a_plan_without_event_time_tells_nothing_of_it() -> None:
+    pipeline = Pipeline("times")
+    pipeline.source(KafkaSource("in", value=str), name="in").sink(MemorySink(), name="out")
+
+    assert reached(pipeline.plan(), {}, {"in": ["in/0"]}) == ""
