@@ -9,6 +9,7 @@ import ast
 import datetime
 import importlib.util
 import inspect
+import io
 import json
 import os
 import re
@@ -22,13 +23,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from xmlrpc.client import Fault
 from xmlrpc.server import SimpleXMLRPCServer
 
+import fastavro
 import msgspec
 import psycopg
 import pyarrow
@@ -52,7 +54,7 @@ from kafka_eos.failpoints import POINTS
 from kafka_eos.ids import AppRef
 from kafka_eos.metrics.catalogue import METRICS
 from kafka_eos.protocol.drift import NOBODY, Standing, ahead
-from kafka_eos.records import BEGINNING
+from kafka_eos.records import BEGINNING, RawRecord
 from kafka_eos.schemas import Registry
 from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
@@ -628,6 +630,24 @@ def test_a_job_reads_avro_and_writes_protobuf_with_few_lines_more_than_in_json(
     tp = protobuf_witness.classes(proto)["Total"]
     found = [protobuf_witness.told(tp, message.value()) for message in read(bootstrap, totals)]
     assert sorted((row.user, row.total) for row in found) == [("ann", 3), ("ann", 7), ("bob", 2)]
+
+
+def test_the_avro_without_a_registry_shown_is_read_and_written() -> None:
+    """The fifth pipeline of docs/schemas.md as it is."""
+    (shown,) = (block for block in blocks(ROOT / "docs/schemas.md", "python") if "plain_avro.py" in block)
+    module: dict[str, Any] = {}
+    exec(shown, module)
+    theirs, order = module["THEIRS"], {"user": "ann", "amount": 3}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, theirs, order)
+    record = RawRecord("orders", 0, 0, 1, None, written.getvalue(), ())
+
+    (out,) = run_local(module["pipeline"], {"orders": [record]}).written["paid"]
+
+    own = {**theirs, "fields": [{"name": "user", "type": "string"}, {"name": "amount", "type": "long"}]}
+    assert fastavro.schemaless_reader(io.BytesIO(out.value), own, None) == order
+    with pytest.raises(errors.PoisonRecord, match="not a valid Order"):
+        run_local(module["pipeline"], {"orders": [replace(record, value=record.value[:-1])]})
 
 
 def test_the_json_and_the_references_shown_are_written(
