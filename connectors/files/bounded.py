@@ -16,10 +16,7 @@ class TooLong(ValueError):
     """A row is longer than allowed."""
 
     def __init__(self, longest: int) -> None:
-        super().__init__(
-            f"the next row has more than {longest:,} bytes. If the file is right, allow more: "
-            "FileSource(…, longest_row=…)"
-        )
+        super().__init__(f"the next row has more than {longest:,} bytes, which is what longest_row= allows")
 
 
 def lines(file: Any, longest: int) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from kafka_eos.calls import each
+from kafka_eos.connectors.files.bounded import TooLong
 from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.inputs import Place
 from kafka_eos.connectors.files.partitions import Levels
@@ -169,7 +170,9 @@ class FileReader:
 
 def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
     """``begun``: rows of the file are in the results."""
-    if isinstance(error, UnicodeDecodeError):
+    if isinstance(error, TooLong):
+        wrong = "If the file is right, allow more. If not, it is damaged"
+    elif isinstance(error, UnicodeDecodeError):
         wrong = "It is not in UTF-8"
     else:
         wrong = f"It is damaged, or not in the format {form}"
