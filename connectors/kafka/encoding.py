@@ -78,6 +78,7 @@ class ValueEncoder:
 
 
 def _encoded(codec: Codec[Any], values: Sequence[Any]) -> list[bytes]:
+    """All of them. BadRows names those that cannot be."""
     made = codec.encode_batch(values) if isinstance(codec, InBatches) else None
     return each_row(codec.encode, values) if made is None else made
 
