@@ -238,8 +238,8 @@ class JobMaster:
                     self._release(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)
-                    self._until_room(error)
                     self._count(error)
+                    self._until_room(error)
                     self._back_off()
                 except (UserError, Fatal, Interrupted):
                     # One that was replaced must clear nothing up: it would replace its successor.
