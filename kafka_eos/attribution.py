@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
 
-from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
 
 _PACKAGE: Final = str(Path(__file__).parent) + "/"
 _LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
@@ -124,12 +124,17 @@ def _story(error: BaseException) -> Iterator[BaseException]:
 
 
 def _reason(error: Exception, operator: str, where: str) -> str:
+    again = (
+        f"in operator {operator!r}, at the record {where} (topic/partition/offset). That is not the record's fault: it "
+        "is neither refused nor skipped, and is processed again from the last checkpoint"
+    )
+    if isinstance(error, RegistryAway):  # no function of the user has asked for it
+        return f"{error}, {again}"
     first, *causes = (f"{type(each).__name__}: {each}" for each in _story(error))
     led = f" (caused by {causes[-1]})" if causes else ""
     return (
-        f"{_function(error.__traceback__)} raised {first}{led}, in operator {operator!r}, at the record {where} "
-        "(topic/partition/offset). That is not the record's fault: it is neither refused nor skipped, and is processed "
-        "again from the last checkpoint. If the record is to blame, name the exception in record_errors=… of the source"
+        f"{_function(error.__traceback__)} raised {first}{led}, {again}. If the record is to blame, name the "
+        "exception in record_errors=… of the source"
     )
 
 

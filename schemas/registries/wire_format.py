@@ -30,6 +30,8 @@ _MOST_SCHEMAS: Final = 1000
 _TO_REGISTER: Final = "not registered: auto_register=True does it at the start"
 _UNKNOWN_FOR: Final = 5.0
 """Seconds in which the registry is not asked again for an id that it does not know."""
+_SETTLES: Final = 0.5
+"""Seconds in which a registry of several servers tells all of them a schema that one of them has registered."""
 
 
 SchemaId: TypeAlias = "int | str"
@@ -99,6 +101,8 @@ class RegistryCodec(Generic[T]):
         self._decoders: dict[bytes, Callable[[bytes], T]] = {}
         self._unknown: dict[SchemaId, float] = {}
         """Ids, and when to ask for them again."""
+        self._may_be_news = 0.0
+        """When an id that is not known may be waited for again."""
 
     @property
     def name(self) -> str:
@@ -270,9 +274,21 @@ class RegistryCodec(Generic[T]):
     def _asked(self, schema_id: SchemaId, ask: Callable[[], RegisteredSchema | None]) -> RegisteredSchema:
         now = time.monotonic()
         if self._unknown.get(schema_id, now) <= now:
-            if (found := ask()) is not None:
+            if (found := ask() or self._asked_later(ask)) is not None:
                 return found
             self._unknown = {each: until for each, until in self._unknown.items() if until > now}
             if len(self._unknown) < _MOST_SCHEMAS:
                 self._unknown[schema_id] = now + _UNKNOWN_FOR
         raise ValueError(f"the schema registry {self._registry.url} does not know schema {schema_id}")
+
+    def _asked_later(self, ask: Callable[[], RegisteredSchema | None]) -> RegisteredSchema | None:
+        """The answer when another server of the registry has had time to hear of a new schema.
+
+        Only once in a while: a stream of ids that nobody knows is not to hold the job up.
+        """
+        now = time.monotonic()
+        if self._registry.in_memory or now < self._may_be_news:
+            return None
+        self._may_be_news = now + _UNKNOWN_FOR
+        time.sleep(_SETTLES)
+        return ask()

@@ -13,7 +13,15 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.attribution import Attribution, Fault, told
-from kafka_eos.errors import ConfigError, EnvironmentFailed, PlanError, PoisonRecord, RestartFromCheckpoint, Retryable
+from kafka_eos.errors import (
+    ConfigError,
+    EnvironmentFailed,
+    PlanError,
+    PoisonRecord,
+    RegistryAway,
+    RestartFromCheckpoint,
+    Retryable,
+)
 from kafka_eos.exchange import wire
 from kafka_eos.explain import explain
 from kafka_eos.interfaces import DeadLetters, TaskContext
@@ -88,6 +96,19 @@ def test_what_something_else_did_is_the_environments(error: Exception) -> None:
 @pytest.mark.parametrize("error", RECORDS, ids=repr)
 def test_what_the_record_did_is_the_records(error: Exception) -> None:
     assert Attribution().of(error) is Fault.RECORD
+
+
+def test_a_registry_that_is_away_is_named_and_no_function_is() -> None:
+    with pytest.raises(EnvironmentFailed) as raised:
+        Attribution().expect_record(_raised(lambda: _away()), "orders", "in/0/7")
+    assert str(raised.value) == (
+        "the registry does not answer, in operator 'orders', at the record in/0/7 (topic/partition/offset). That is "
+        "not the record's fault: it is neither refused nor skipped, and is processed again from the last checkpoint"
+    )
+
+
+def _away() -> None:
+    raise RegistryAway("the registry does not answer")
 
 
 def test_our_own_errors_say_themselves_what_comes_next() -> None:

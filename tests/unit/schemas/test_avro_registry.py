@@ -415,6 +415,26 @@ def test_whose_fault_an_answer_is(status: int, body: bytes, fault: Fault, said: 
     assert Attribution().of(raised.value) is fault
 
 
+def test_a_schema_of_which_the_server_has_not_heard_yet_is_waited_for() -> None:
+    """A registry of several servers: the producer has registered it at another one a moment ago."""
+    unknown = (404, b'{"error_code": 40403, "message": "Schema not found"}')
+    schema = json.dumps({"schema": json.dumps(record("Line", quantity="int"))}).encode()
+    answers = [unknown, (200, schema), unknown, unknown]
+    asked: list[Any] = []
+
+    def answer(headers: Mapping[str, str]) -> tuple[int, bytes]:
+        asked.append(headers)
+        return answers[len(asked) - 1]
+
+    with serving(answer) as url:
+        items = codec(Item, Registry(url, config={"max.retries": 0}))
+        assert items.decode(b"\0\0\0\0\7\x06") == Item(quantity=3)
+        for unknown_id in (b"\x08", b"\x09"):  # not waited for: the last wait was a moment ago
+            with pytest.raises(ValueError, match="does not know schema"):
+                items.decode(b"\0\0\0\0" + unknown_id + b"\x06")
+    assert len(asked) == len(answers)
+
+
 def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
     """First at the registry: it refuses for now, and nobody is at fault. Then in the file."""
     file, logins = tmp_path / "login", ["ann:one"]
