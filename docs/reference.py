@@ -116,7 +116,7 @@ PAGES: Final = {
     "KeyedStream.aggregate": "aggregates.md",
     "KeyedStream.async_map": "async.md#answers-that-are-kept",
     "KeyedStream.deduplicate": "first-programs.md#deduplicate-by-id-over-an-hour",
-    "KeyedStream.distinct": "first-programs.md#deduplicate-by-id-over-an-hour",
+    "KeyedStream.distinct": "first-programs.md#each-id-once",
     "KeyedStream.fold": "getting-started.md#the-pipeline",
     "KeyedStream.join": "tables.md#join-and-left-join",
     "KeyedStream.join_as_of": "tables.md#as-of-a-time",

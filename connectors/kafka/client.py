@@ -149,6 +149,7 @@ _UNREADABLE: Final = frozenset(
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
+_INVALID: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 
 
@@ -222,6 +223,13 @@ def too_large(error: KafkaError) -> bool:
 
 def undelivered(error: KafkaError, message: Message) -> str:
     """One line on a record that was not delivered."""
+    if error.code() in _INVALID:
+        return (
+            f"{error.str()}: the topic {message.topic()} takes no record that is further ahead of the broker's "
+            "clock than message.timestamp.after.max.ms, an hour by default, and none without a key if it is compacted. "
+            "An output has the event time of its row, timer or window, unless KafkaSink(timestamp=...) says another: "
+            "are event times milliseconds since 1970?"
+        )
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"
     return (

@@ -97,7 +97,7 @@ def _verify(
         raise InputLost(
             f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
             f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Set retention "
-            f"longer than the longest outage. {_GO_ON}"
+            f"longer than the longest outage; it goes by the timestamps of records, not by when they came. {_GO_ON}"
         )
     if offset > high[partition]:
         raise InputLost(

@@ -273,6 +273,25 @@ def test_a_record_that_the_broker_refuses_fails_the_epoch(bootstrap: str, topic:
 DELIVERIES = pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 
 
+@pytest.mark.parametrize(
+    ("config", "record"),
+    [
+        (("message.timestamp.after.max.ms", "1000"), Record("k", "v", [], 4_000_000_000_000)),
+        (("cleanup.policy", "compact"), Record(None, "v")),
+    ],
+)
+def test_a_record_that_its_topic_does_not_take_is_told_of_with_the_remedy(
+    bootstrap: str, topic: Topic, opened: Open, config: tuple[str, str], record: Record[Any, Any]
+) -> None:
+    out = topic()
+    set_topic_config(bootstrap, out, *config)
+    writer, _ = opened(KafkaSink.records(out, key=str, value=str))
+    writer.write(batch(record))
+
+    with pytest.raises(RestartFromCheckpoint, match=r"timestamp\.after\.max\.ms.*none without a key.*KafkaSink"):
+        writer.seal(epoch(1))()
+
+
 @DELIVERIES
 def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
     bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
