@@ -100,6 +100,14 @@ def test_each_quantile_is_within_one_percent_of_a_value_at_its_place(values: lis
         assert any(math.isclose(value, each, rel_tol=0.0101) for each in near)
 
 
+def test_the_first_and_the_last_share_are_the_least_and_the_greatest_value() -> None:
+    quantiles = approx_quantiles(lambda value: value, 0, 0.5, 1)
+
+    found = quantiles.result(accumulated(quantiles, [-100, 1, 1, 1, 10_000]))
+
+    assert found == pytest.approx([-100, 1, 10_000], rel=0.0101)
+
+
 @given(st.lists(NUMBERS, max_size=40), st.randoms(use_true_random=False))
 def test_order_and_parts_make_no_difference_to_quantiles(values: list[float], random: Any) -> None:
     quantiles = approx_quantiles(lambda value: value, 0.5)

@@ -299,6 +299,25 @@ def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_
     assert len({name.identity for name in names}) == 2
 
 
+@pytest.mark.parametrize("assigner", [TEN, session(gap=0.005)])
+def test_results_by_count_and_of_late_rows_have_the_last_moment_of_their_window_as_time(
+    tmp_path: Path, assigner: Any
+) -> None:
+    with ExitStack() as closing:
+        bench, _ = opened(tmp_path, closing, summed(assigner, on_count(2), lateness=0.1))
+        bench.open()
+        for moment in (1, 2, 50, 3):
+            push(bench, moment)
+        found = [
+            (value.window.end - 1, time)
+            for batch in bench.out
+            for value, time in zip(batch.values, batch.times or (), strict=True)
+        ]
+
+    assert len(found) == 3
+    assert all(last == time for last, time in found)
+
+
 def test_the_chain_knows_when_the_clock_is_to_be_looked_at(tmp_path: Path) -> None:
     with ExitStack() as closing:
         bench, clock = opened(tmp_path, closing, summed(TEN, on_clock(every=10)))

@@ -457,6 +457,18 @@ def test_a_result_that_a_late_row_makes_again_says_that_it_comes_from_that_row(
     assert [time for out in bench.out for time in out.times or ()] == [5, 9]
 
 
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+def test_it_does_so_behind_a_row_that_is_refused(kind: str, tmp_path: Path, closing: ExitStack) -> None:
+    pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=0.020)), on_error=DeadLetters(MemorySink()))
+    bench = LettersToo(pipeline.plan(), tmp_path, closing)
+    push(bench.open(), [("b", 50, 1)], 0)
+    push(bench.chain, [("a", 1, 1), ("a", 31, 5)], 0, first=1)
+
+    texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
+    assert {(text.topic, text.offset) for text in texts} == {("source", 2)}
+    assert {value for key, *_, value in shown(bench.values) if key == "a"} == {5}
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     with ExitStack() as stack:
