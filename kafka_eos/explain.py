@@ -264,6 +264,11 @@ def _growing(plan: Plan) -> Iterator[str]:
                     f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, "
                     "let what they leave end with ttl=Ttl(…), or put a .window(…) of time before it"
                 )
+            case Process(grows=True):
+                yield (
+                    f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, "
+                    "let what they leave end with ttl=Ttl(…)"
+                )
             case CountedWindows():
                 yield (
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "

@@ -169,12 +169,14 @@ def _array(listed: tuple[int, ...]) -> bytes:
 
 
 def _estimate(ranks: bytes) -> int:
-    """O. Ertl, New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6."""
-    counts = [ranks.count(rank) for rank in range(_REST_BITS + 2)]
-    z = _REGISTERS * _tau(1 - counts[-1] / _REGISTERS)
-    for count in reversed(counts[1:-1]):
-        z = (z + count) / 2
-    z += _REGISTERS * _sigma(counts[0] / _REGISTERS)
+    """O. Ertl, New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
+
+    But for the correction of the highest rank, which no register has: one value in 2^52 would give it.
+    """
+    z = 0.0
+    for rank in range(_REST_BITS, 0, -1):
+        z = (z + ranks.count(rank)) / 2
+    z += _REGISTERS * _sigma(ranks.count(0) / _REGISTERS)
     return round(_REGISTERS * _REGISTERS / (2 * math.log(2) * z))
 
 
@@ -187,17 +189,6 @@ def _sigma(x: float) -> float:
         before, z = z, z + x * y
         y += y
     return z
-
-
-def _tau(x: float) -> float:
-    if x in (0, 1):
-        return 0.0
-    y, z, before = 1.0, 1 - x, -1.0
-    while z != before:
-        x = math.sqrt(x)
-        y /= 2
-        before, z = z, z - (1 - x) ** 2 * y
-    return z / 3
 
 
 def _counted(counts: Counts, bucket: int, number: int) -> Counts:

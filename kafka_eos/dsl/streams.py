@@ -463,12 +463,17 @@ class KeyedStream(Upstream, Generic[K, T]):
         after its first value, and the next one is a first one again.
         """
         self._expect_ttl(ttl)
-        return self._processed(Distinct[K, T](ttl), name, self._type)
+        return self._processed(Distinct[K, T](ttl), name, self._type, grows=ttl is None)
 
     def _processed(
-        self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], name: str | None, tp: Any
+        self,
+        function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]],
+        name: str | None,
+        tp: Any,
+        *,
+        grows: bool = False,
     ) -> Stream[U]:
-        return Stream(self._draft, self._runs(plan.Process, function, name), tp)
+        return Stream(self._draft, self._runs(plan.Process, function, name, grows=grows), tp)
 
     def window(
         self,

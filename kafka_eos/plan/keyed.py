@@ -58,7 +58,8 @@ class Reduce(Node):
 class Process(Node):
     """``factory`` makes a fresh process function for every session of a worker.
 
-    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``.
+    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``. ``grows``: it is known to
+    keep a row for every key, for ever.
     """
 
     kind: ClassVar[str] = "process"
@@ -71,6 +72,7 @@ class Process(Node):
     key_codec: Codec[Any]
     timers: bool = False
     processing_timers: bool = False
+    grows: bool = False
 
     @property
     def sets_timers(self) -> bool:

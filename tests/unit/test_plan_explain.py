@@ -90,6 +90,8 @@ def test_every_setting_is_shown_with_its_origin() -> None:
             lambda keyed: keyed.window(global_(every=3)).reduce(max, name="f"),
             "'f' (all rows, with a result each 3) keeps",
         ),
+        (lambda keyed: keyed.distinct(name="f", ttl=None), "process 'f' keeps a row for every key"),
+        (lambda keyed: keyed.distinct(name="f", ttl=Ttl(60)), None),
         (lambda keyed: keyed.fold(name="f", init=int, step=max, ttl=Ttl(60)), None),
         (lambda keyed: keyed.window(tumbling(seconds=60)).reduce(max, name="f"), None),
         (lambda keyed: keyed.deduplicate(name="f", within=60), None),

@@ -15,7 +15,7 @@ from typing import Any
 from kafka_eos.interfaces import Session, StateDescriptor
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.windows.base import WindowOperator, nothing, times_of
-from kafka_eos.operators.windows.triggers import ByClock, Result
+from kafka_eos.operators.windows.triggers import Result
 from kafka_eos.plan import Windows
 from kafka_eos.records import Batch
 from kafka_eos.schemas import MsgpackCodec
@@ -66,8 +66,8 @@ class Sessions(WindowOperator):
                 continue
             made.append(results)
             self._keep(key, touched, (start, end), (0, acc[1]) if full else acc)
-            if self._by_clock is not None:
-                self._note(self._by_clock, key, touched, start, over=over)
+            if self._by_clock is not None and not over:
+                self._by_clock.note(key, start)
             if mine != (span := (start, end),):
                 spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
             self._wait(key, touched, end, now)
@@ -80,13 +80,6 @@ class Sessions(WindowOperator):
         self._view[key, span[0]] = acc
         if not self._first.is_tried:
             self._first.encode(self._ctx.operator, acc)
-
-    @staticmethod
-    def _note(by_clock: ByClock, key: Any, touched: Sequence[_Span], start: int, *, over: bool) -> None:
-        for before, _ in touched:
-            by_clock.forget(key, before)
-        if not over:
-            by_clock.note(key, start)
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
         (state,) = self._others

@@ -147,6 +147,31 @@ def test_by_the_clock_a_session_has_its_result_so_far_and_one_that_became_anothe
     ]  # fmt: skip
 
 
+def test_by_the_clock_a_session_has_no_result_because_another_of_its_key_has_got_rows() -> None:
+    given = [(0, 1), (20, 2), Wait(11), (21, 4), Wait(11)]
+
+    found = out(summed(session(gap=0.005), on_clock(every=10)), given, strategy=bounded(1))
+
+    assert found == [(0, 5, 1), (20, 25, 2), (20, 26, 6)]
+
+
+def test_by_the_clock_nothing_comes_of_a_session_that_became_part_of_one_that_is_gone() -> None:
+    given = [(20, 1), (18, 2), Wait(5), Wait(11)]
+
+    found = out(summed(session(gap=0.005), on_clock(every=10)), given, monotonic().with_clock(after=1), batch_size=1)
+
+    assert found == [(18, 25, 3)]
+
+
+@pytest.mark.parametrize(("assigner", "end"), [(TEN, 10), (session(gap=0.005), 5)])
+def test_by_the_clock_a_window_that_is_over_and_takes_late_rows_has_no_result(assigner: Any, end: int) -> None:
+    given = [(0, 1), (50, 2), Wait(11)]
+
+    found = out(summed(assigner, on_clock(every=10), lateness=1), given, batch_size=1)
+
+    assert found == [(0, end, 1), (50, 50 + end, 2)]
+
+
 def test_by_the_clock_and_purging_each_row_is_in_one_result() -> None:
     given = [(0, 1), (1, 2), Wait(15), (2, 4), Wait(5), (3, 8), (10, 0)]
 

@@ -564,8 +564,11 @@ def test_none_cannot_be_held() -> None:
         run_local(pipeline, {"source": sales(("a", 1, 1), ("a", 2, 1))})
 
 
-def test_what_cannot_be_stored_shows_at_the_first_row() -> None:
-    pipeline = flow(lambda s: s.window(KINDS["tumbling"]).fold(name="sums", init=set, step=lambda a, b: a | {b}))
+@pytest.mark.parametrize("assigner", [KINDS["tumbling"], KINDS["sliding"], KINDS["session"], rows(2), global_(every=2)])
+def test_what_cannot_be_stored_shows_at_the_first_row(assigner: Any) -> None:
+    pipeline = flow(
+        lambda s: s.window(assigner).fold(name="sums", init=set, step=lambda a, b: a | {b}, merge=lambda a, b: a | b)
+    )
 
     with pytest.raises(PlanError, match="its accumulator cannot be stored"):
         run_local(pipeline, {"source": sales(("a", 1, 1))})
