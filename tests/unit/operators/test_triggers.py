@@ -165,11 +165,11 @@ def test_by_the_clock_nothing_comes_of_a_session_that_became_part_of_one_that_is
 
 @pytest.mark.parametrize(("assigner", "end"), [(TEN, 10), (session(gap=0.005), 5)])
 def test_by_the_clock_a_window_that_is_over_and_takes_late_rows_has_no_result(assigner: Any, end: int) -> None:
-    given = [(0, 1), (50, 2), Wait(11)]
+    given = [(0, 1), (end, 2), Wait(11)]
+    verb = summed(assigner, on_clock(every=10), lateness=1)
 
-    found = out(summed(assigner, on_clock(every=10), lateness=1), given, batch_size=1)
-
-    assert found == [(0, end, 1), (50, 50 + end, 2)]
+    assert out(verb, given, batch_size=1) == [(0, end, 1), (end, 2 * end, 2)]
+    assert out(verb, given, bounded(0.001), batch_size=1) == [(0, end, 1), (end, 2 * end, 2)], "by the clock, both"
 
 
 def test_by_the_clock_and_purging_each_row_is_in_one_result() -> None:
@@ -302,6 +302,17 @@ def test_nothing_is_left_of_windows_that_are_over_nor_of_what_waited_for_the_clo
     assert left["windows"] == 1
     assert left.get("changed", 0) == left.get("processing-timers", 0) == 0
     assert left.get("sessions", 1) == 1
+
+
+def test_results_of_a_session_by_the_clock_have_its_last_moment_as_time(tmp_path: Path) -> None:
+    with ExitStack() as closing:
+        bench, clock = opened(tmp_path, closing, summed(session(gap=0.005), on_clock(every=10)))
+        bench.open()
+        push(bench, 7)
+        clock.now += 10_000
+        bench.chain.tick()
+
+    assert [list(batch.times or ()) for batch in bench.out] == [[11]]
 
 
 def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_time(tmp_path: Path) -> None:
