@@ -274,7 +274,7 @@ class AttemptRunner:
         if worker.alive:
             who = {"worker": subtask, "process": worker.pid, "seconds": round(how.seconds, 1)}
             if how.alive:
-                self._observe("hung", **who, at=how.at or "no operator", stacks=worker.stacks())
+                self._observe("hung", **who, place=how.at or "no operator", stacks=worker.stacks())
             else:
                 self._observe("silent", **who, stacks=worker.stacks())
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
+
+_NEVER: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Vitals:
 
     def pulse(self, subtask: int, standing: float, at: str, now: float) -> Vitals:
         """The process of a subtask lives; its thread took its last step so many seconds ago, and is at work there."""
-        stepped = max(self.stepped.get(subtask, 0.0), now - standing)
+        stepped = max(self.stepped.get(subtask, _NEVER), now - standing)
         return Vitals({**self.stepped, subtask: stepped}, {**self.alive, subtask: now}, {**self.at, subtask: at})
 
     def deaf(self, seconds: float) -> Vitals:

@@ -33,8 +33,8 @@ _LOUD = {
     "standing-by": "{text}",
     "restarting": "{what}: {reason} — going back to the last checkpoint",
     "backing-off": "the next attempt begins in {seconds:g} s",
-    "hung": "worker {worker} (process {process}) lives, but has taken no step for {seconds:g} s: it is at {at}. It is "
-    "replaced after worker_timeout. Its threads stand here:\n{stacks}",
+    "hung": "worker {worker} (process {process}) lives, but has taken no step for {seconds:g} s: it is at {place}. "
+    "It is replaced after worker_timeout. Its threads stand here:\n{stacks}",
     "silent": "worker {worker} (process {process}) has given no sign of life for {seconds:g} s: it is stopped, or a "
     "call in C holds the interpreter. It is replaced after worker_timeout. Its threads stand here:\n{stacks}",
     "splits": "found new splits of {source}: {splits}",

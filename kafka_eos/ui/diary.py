@@ -114,7 +114,7 @@ def _told(event: Event) -> dict[str, Json] | None:
             text, fault = str(event.get("stacks", "")), True
         case "hung":
             title = f"worker {event['worker']} lives, and took no step for {event['seconds']:.0f} s"
-            text, fault = f"at {event['at']}\n{event['stacks']}", True
+            text, fault = f"at {event['place']}\n{event['stacks']}", True
         case "savepoint":
             title, text, fault = f"a savepoint of epoch {event['epoch']} was made", event["path"], False
         case "revoked":

@@ -157,7 +157,7 @@ def _refused(last: Mapping[str, Any]) -> list[Json]:
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "failed": ("error", "reason"),
     "restarting": ("what", "reason"),
-    "hung": ("at", "stacks"),
+    "hung": ("place", "stacks"),
     "silent": ("stacks",),
     "notice": ("text",),
     "unshown": ("text",),
