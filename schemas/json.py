@@ -13,7 +13,16 @@ import msgspec
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.types import checked_class, from_plain, is_model, json_schema, reason, to_plain, type_name
+from kafka_eos.schemas.types import (
+    checked_class,
+    expect_known,
+    from_plain,
+    is_model,
+    json_schema,
+    reason,
+    to_plain,
+    type_name,
+)
 
 T = TypeVar("T")
 
@@ -27,6 +36,7 @@ class JsonCodec(Generic[T]):
         self.type = tp
         self._class = checked_class(tp) or object
         self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
+        expect_known(tp, "read and written as JSON")
 
     @property
     def schema(self) -> Json:

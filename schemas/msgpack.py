@@ -14,7 +14,7 @@ import msgspec
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
-from kafka_eos.schemas.types import checked_class, from_plain, json_schema, reason, to_plain, type_name
+from kafka_eos.schemas.types import checked_class, expect_known, from_plain, json_schema, reason, to_plain, type_name
 
 T = TypeVar("T")
 
@@ -36,13 +36,7 @@ class MsgpackCodec(Generic[T]):
             self._decode = msgspec.msgpack.Decoder(tp, dec_hook=from_plain).decode
         except TypeError as error:
             raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
-        try:
-            json_schema(tp)
-        except TypeError as error:
-            raise PlanError(
-                f"values of type {type_name(tp)} cannot be stored: say what they hold, with a pydantic model, a "
-                "Struct, a dataclass, numbers, texts, or lists and dicts of these; or give a codec of your own"
-            ) from error
+        expect_known(tp, "stored")
 
     @property
     def schema(self) -> Json:

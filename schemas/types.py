@@ -13,6 +13,7 @@ import msgspec
 import pydantic
 from msgspec import inspect
 
+from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 
 
@@ -63,6 +64,23 @@ def json_schema(tp: Any) -> Json:
 def _schema_hook(tp: type) -> dict[str, Any]:
     if is_model(tp):
         return tp.model_json_schema()  # type: ignore[attr-defined,no-any-return]
+    raise NotImplementedError
+
+
+def expect_known(tp: Any, how: str) -> None:
+    """PlanError if nothing tells what values of a type hold, such as of a class without annotations."""
+    try:
+        msgspec.json.schema(tp, schema_hook=_known)
+    except TypeError as error:
+        raise PlanError(
+            f"values of type {type_name(tp)} cannot be {how}: say what they hold, with a pydantic model, a Struct, a "
+            "dataclass, numbers, texts, or lists and dicts of these; or give a codec of your own"
+        ) from error
+
+
+def _known(tp: type) -> dict[str, Any]:
+    if is_model(tp):
+        return {"type": "object"}
     raise NotImplementedError
 
 

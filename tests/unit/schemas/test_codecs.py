@@ -239,3 +239,17 @@ def test_rows_that_change_subtasks_may_have_dicts_with_any_keys() -> None:
     codec = wire_codec(dict[int, int])
 
     assert codec.decode(codec.encode([{1: 2}])) == [{1: 2}]
+
+
+class Untold:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+@pytest.mark.parametrize(
+    ("codec", "how"), [(JsonCodec, "read and written as JSON"), (MsgpackCodec, "stored")], ids=["json", "msgpack"]
+)
+@pytest.mark.parametrize("tp", [Untold, list[Untold], object])
+def test_a_type_that_does_not_tell_what_its_values_hold_is_refused_with_the_plan(codec: Any, how: str, tp: Any) -> None:
+    with pytest.raises(PlanError, match=f"cannot be {how}: say what they hold, with a pydantic model"):
+        codec(tp)
