@@ -469,6 +469,36 @@ def test_it_does_so_behind_a_row_that_is_refused(kind: str, tmp_path: Path, clos
     assert {value for key, *_, value in shown(bench.values) if key == "a"} == {5}
 
 
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
+def test_nothing_is_left_of_a_window_that_only_a_late_row_was_in(kind: str, tmp_path: Path, closing: ExitStack) -> None:
+    bench = Bench(flow(lambda s: summed(s.window(KINDS[kind], lateness=0.020))).plan(), tmp_path, closing)
+    push(bench.open(), [("b", 20, 1)], 0)
+    push(bench.chain, [("a", 3, 5)], 0)
+    assert "a" in left(bench)
+
+    push(bench.chain, [("b", 100, 1)], 0)
+
+    assert left(bench) == {"b"}
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "session"])
+def test_a_late_row_whose_result_is_refused_has_changed_nothing(kind: str) -> None:
+    def shown_unless(key: str, window: Window, values: list[Row]) -> list[Any]:
+        amounts = [amount for *_, amount in values]
+        return [amounts] if 99 not in amounts else [1 / 0]
+
+    given = sales(("a", 1, 1), ("a", 50, 1), ("a", 2, 99), ("a", 3, 5))
+    pipeline = flow(
+        lambda s: s.window(KINDS[kind], lateness=1).process(shown_unless, name="sums"),
+        on_error=DeadLetters(MemorySink()),
+    )
+
+    out = run_local(pipeline, {"source": given}, batch_size=1)
+
+    assert out["sink"] == [[1], [1, 5]]
+    assert [letter.raw.offset for letter in out["source-dead-letters"]] == [2]
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     with ExitStack() as stack:
@@ -484,6 +514,26 @@ def test_a_row_between_two_sessions_makes_them_one() -> None:
     out = run_local(flow(lambda s: summed(s.window(session(gap=0.004))), watermarks=bounded(0.01)), {"source": given})
 
     assert shown(out["sink"]) == [("a", 0, 10, 7)]
+
+
+def test_a_session_that_a_late_row_opens_again_has_a_result_at_its_new_end() -> None:
+    """Its first one was over at that very moment; and one that is over a moment later is no late one."""
+    pipeline = flow(lambda s: summed(s.window(session(gap=0.004), lateness=1)))
+    given = sales(("a", 1, 1), ("b", 5, 1), ("a", 2, 5), ("c", 2, 7), ("b", 100, 1))
+
+    found = shown(run_local(pipeline, {"source": given}, batch_size=1)["sink"])
+
+    assert [each for each in found if each[0] != "b"] == [("a", 1, 5, 1), ("a", 1, 6, 6), ("c", 2, 6, 7)]
+
+
+def test_a_session_that_grows_costs_no_timer_a_row(tmp_path: Path, closing: ExitStack) -> None:
+    bench = Bench(flow(lambda s: summed(s.window(session(gap=0.004)))).plan(), tmp_path, closing)
+    bench.open()
+    for at in range(3, 9):
+        push(bench.chain, [("a", at, 1)], 0, first=at)
+    (handle,) = [handle for handle in bench.checkpoint() if handle.operator == "sums"]
+
+    assert list(_keys(bench, handle, "event-timers")) == ["a"]
 
 
 def test_rows_as_far_apart_as_the_gap_are_in_two_sessions() -> None:
