@@ -287,6 +287,14 @@ def test_of_an_epoch_that_the_next_start_committed_nothing_tells_whether_rows_we
     )
 
 
+def test_in_the_epoch_that_a_job_begins_with_no_row_is_late() -> None:
+    pipeline = Pipeline("counts")
+    late_tag(pipeline)
+    begun = [{"event": "began"}, {"event": "committed", "epoch": 1}]
+
+    assert "out" in look(pipeline, events=begun, committed=1).sinks
+
+
 def test_dead_letters_name_late_rows() -> None:
     pipeline = Pipeline("counts")
     counted(words(pipeline, dead_letter("letters"))).sink(MemorySink(), name="out")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from kafka_eos.audit.cut import Cut
@@ -343,6 +344,8 @@ def were_late(ledger: Ledger, operator: str) -> bool:
     """
     late = [event for event in ledger.events if event.get("event") == "late-rows"]
     told = {event.get("epoch") for event in ledger.events if event.get("event") == "decided"}
+    # The epoch that a job begins with has no rows.
+    told |= {event.get("epoch") for before, event in pairwise(ledger.events) if before.get("event") == "began"}
     untold = any(epoch.epoch.n not in told for epoch in ledger.committed if epoch.epoch.n > 0)
     return not ledger.has_history or untold or any(_counted(event).get(operator) for event in late)
 
