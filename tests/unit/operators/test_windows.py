@@ -526,6 +526,25 @@ def test_a_session_that_a_late_row_opens_again_has_a_result_at_its_new_end() -> 
     assert [each for each in found if each[0] != "b"] == [("a", 1, 5, 1), ("a", 1, 6, 6), ("c", 2, 6, 7)]
 
 
+def test_of_two_sessions_the_one_that_is_over_is_forgotten() -> None:
+    given = sales(("a", 1, 1), ("a", 8, 2), ("b", 16, 1), ("a", 3, 5), ("b", 100, 1))
+    pipeline = flow(lambda s: summed(s.window(session(gap=0.004))), watermarks=bounded(0.010))
+
+    found = shown(run_local(pipeline, {"source": given}, batch_size=1)["sink"])
+
+    assert [each for each in found if each[0] == "a"] == [("a", 1, 5, 1), ("a", 3, 7, 5), ("a", 8, 12, 2)]
+
+
+def test_a_session_is_kept_for_its_lateness_and_no_longer(tmp_path: Path, closing: ExitStack) -> None:
+    bench = Bench(flow(lambda s: summed(s.window(session(gap=0.004), lateness=0.020))).plan(), tmp_path, closing)
+    push(bench.open(), [("a", 3, 1), ("b", 20, 1)], 0)
+    assert "a" in left(bench)
+
+    push(bench.chain, [("b", 100, 1)], 0)
+
+    assert left(bench) == {"b"}
+
+
 def test_a_session_that_grows_costs_no_timer_a_row(tmp_path: Path, closing: ExitStack) -> None:
     bench = Bench(flow(lambda s: summed(s.window(session(gap=0.004)))).plan(), tmp_path, closing)
     bench.open()
