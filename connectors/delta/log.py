@@ -140,7 +140,9 @@ class DeltaLog:
                 bounds = bounds_of(self.store().footer(file.name), file.bounded)
             found["minValues"] = {name: least for name, (least, _) in bounds.items()}
             found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
-        return json.dumps(found)
+        return json.dumps(
+            found, ensure_ascii=False
+        )  # deltalake misreads half of the characters that JSON escapes twice
 
     def live(self, seen: Seen) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):
@@ -304,7 +306,7 @@ def live_files(table: DeltaTable) -> list[LiveFile]:
         bounds = {
             name: (least[name], most[name])
             for name in least
-            if name not in by and _bounded(columns.field(name).type) and None not in (least[name], most.get(name))
+            if name not in by and _bounded(columns.field(name).type) and _read_right(least[name], most.get(name))
         }
         bounds |= {name: (value, value) for name, value in partition.items() if value is not None}
         found.append(LiveFile(path, bounds, partition))
@@ -328,6 +330,12 @@ def bounds_of(footer: pq.FileMetaData, columns: Sequence[str]) -> dict[str, tupl
 def _bounded(tp: pa.DataType) -> bool:
     """Whether the log's bounds of such a column are to be relied on: it cuts the ends of times."""
     return bool(kinds.is_integer(tp) or kinds.is_string(tp) or kinds.is_large_string(tp))
+
+
+def _read_right(*bounds: object) -> bool:
+    """Whether deltalake has read these bounds, and well: it takes some characters behind U+FFFF for others."""
+    texts = [each for each in bounds if isinstance(each, str)]
+    return None not in bounds and all(max(each, default="") <= "\uffff" for each in texts)
 
 
 def _in_short(table: DeltaTable) -> str:

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Final
@@ -45,6 +46,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import (
     ArrowScan,
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     UnsupportedPyArrowTypeException,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -54,6 +58,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile as Described
 from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
@@ -82,6 +87,9 @@ _ANSWER_SECONDS: Final = 60
 """After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
 _MOST_MANIFESTS: Final = 50
 _BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
+_CUT: Final = MetricModeTypes.TRUNCATE
+"""How bounds of texts are told."""
+_COUNTS: Final = MetricsMode(MetricModeTypes.COUNTS)
 _NONE: Final = 0
 """The snapshot of a table that has none."""
 
@@ -292,9 +300,12 @@ def described(table: Table, file: DataFile) -> Described:
     with table.io.new_input(path).open() as stream:
         footer = pq.read_metadata(stream)
     columns = pyarrow_to_schema(footer.schema.to_arrow_schema())
-    statistics = data_file_statistics_from_parquet_metadata(
-        footer, compute_statistics_plan(columns, table.properties), parquet_path_to_id_mapping(columns)
-    )
+    plan = compute_statistics_plan(columns, table.properties)
+    try:
+        statistics = _statistics(footer, columns, plan)
+    except UnicodeEncodeError:  # the library cuts a text, and makes its last character half of one
+        counted = {of: replace(each, mode=_COUNTS) if each.mode.type is _CUT else each for of, each in plan.items()}
+        statistics = _statistics(footer, columns, counted)
     return Described.from_args(
         content=DataFileContent.DATA,
         file_path=path,
@@ -305,8 +316,13 @@ def described(table: Table, file: DataFile) -> Described:
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
-        **statistics.to_serialized_dict(),
+        **statistics,
     )
+
+
+def _statistics(footer: pq.FileMetaData, columns: Schema, plan: dict[int, StatisticsCollector]) -> dict[str, Any]:
+    found = data_file_statistics_from_parquet_metadata(footer, plan, parquet_path_to_id_mapping(columns))
+    return found.to_serialized_dict()
 
 
 def bounds_of(table: Table, file: Described) -> dict[str, tuple[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
+from deltalake.transaction import AddAction
 from pyiceberg.types import LongType
 
 from kafka_eos.connectors.delta import DeltaSink
@@ -552,3 +554,40 @@ def test_a_key_that_was_an_int_when_files_were_written_is_found_as_a_long(tmp_pa
     assert commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(7, "c")])) == {Outcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (7, "c")]
+
+
+HARD = ["\U00020bb7\u91ce", "\U0010ffff" * 40, "\ud7ff" * 20, "\U0001f600" * 33, "x" * 300, "", "a\x00b"]
+"""Characters that JSON escapes twice, and texts that are cut where their last character cannot be raised by one."""
+
+
+def put(sink: Any, epoch: int, text: str) -> None:
+    writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(epoch)))
+    values = [{"id": epoch, "text": text}]
+    writer.write(Batch(values, range(1), ListOrigin("in", "list", 0, 0, values)))
+    commit(sink.committer(JOB), at(epoch, 1), writer.seal(at(epoch, 1))())
+
+
+@pytest.mark.parametrize("kind", [DeltaLake, IcebergLake])
+def test_any_text_may_be_a_key_and_is_found_again(kind: Callable[[Path], Lake], tmp_path: Path) -> None:
+    lake = kind(tmp_path)
+    sink: Any = DeltaSink(lake.where, key="text")
+    if isinstance(lake, IcebergLake):
+        sink = IcebergSink("shop.rows", catalog="test", properties=lake.properties, key="text")
+
+    for epoch, text in enumerate([*HARD, *HARD], 1):
+        put(sink, epoch, text)
+
+    assert [text for _, text in rows(lake)] == HARD
+
+
+def test_bounds_that_another_writer_has_escaped_hide_no_row(tmp_path: Path) -> None:
+    """deltalake reads some characters behind U+FFFF, as JSON escapes them, as others."""
+    lake, text = DeltaLake(tmp_path), HARD[0]
+    pq.write_table(pa.table({"id": [0], "text": [text]}), lake.where / "others.parquet")
+    told = json.dumps({"numRecords": 1, "minValues": {"text": text}, "maxValues": {"text": text}})
+    added = AddAction("others.parquet", (lake.where / "others.parquet").stat().st_size, {}, 0, True, told)
+    lake.table().create_write_transaction([added], "append", lake.table().schema())
+
+    put(DeltaSink[Any](lake.where, key="text"), 1, text)
+
+    assert rows(lake) == [(1, text)]
