@@ -905,17 +905,51 @@ def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
     assert [f"`{sale.user}, {sale.amount}`" for sale in out["late"]] == [late for *_, late in shown if late]
 
 
+EXPIRING = """
+from pydantic import BaseModel
+from kafka_eos import Pipeline, Ttl
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+
+class Payment(BaseModel):
+    user: str
+    amount: int
+
+def add(total: int, payment: Payment) -> int:
+    return total + payment.amount
+
+pipeline = Pipeline("expiring")
+payments = pipeline.source(KafkaSource("payments", value=Payment), name="sales")
+payments.key_by(lambda payment: payment.user){verb}.sink(KafkaSink("totals", value=int), name="to-kafka")
+"""
+
+
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_the_alert_shown_says_the_same_wherever_reads_end(tmp_path: Path, batch_size: int) -> None:
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("class Silence")[2]
     windows, _, _, silence, *_ = blocks(ROOT / "docs/event-time.md", "python")
     shown = windows.replace(".process(FiveMinutes", ".process(Silence").replace("value=Total", "value=str")
     before, after = shown.replace("lambda total: total.user", "str").split("pipeline = ")
-    minutes = [("ann", 1, 0), ("ann", 1, 59), ("ann", 1, 121), ("bob", 1, 190)]
+    lines = rows(page, "sale")
+    sales = [(sale.split(", ")[0], int(sale.split(", ")[1]), 60 * _after_noon(at)) for sale, at, _ in lines]
 
-    sales = [(user, amount, minute * 60) for user, amount, minute in minutes]
     out = _timed(tmp_path, f"{before}\n{silence}\npipeline = {after}", sales, batch_size)
 
-    assert out["to-kafka"] == [f"ann is silent since {NOON + minute * 60_000}" for minute in (59, 121)]
+    told = [
+        re.sub(r"\d\d:\d\d", lambda at: str(NOON + 60_000 * _after_noon(at[0])), said) for *_, said in lines if said
+    ]
+    assert len(told) == 2
+    assert out["to-kafka"] == told
+
+
+def test_the_total_that_expires_gives_the_table_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs/state.md").read_text(encoding="utf-8")
+    (verb,) = re.findall(r"^payments\.key_by\(account\)(\.fold\(.*\))$", page, re.MULTILINE)
+    lines = rows(page, "account, amount")
+    payments = [(paid.split(", ")[0], int(paid.split(", ")[1]), 60 * _after_noon(at)) for paid, at, _ in lines]
+
+    out = _timed(tmp_path, EXPIRING.format(verb=verb), payments)
+
+    assert [f"{account}, {total}" for account, total in out["to-kafka"]] == [made for *_, made in lines]
 
 
 def test_the_aggregates_shown_give_the_table_shown(tmp_path: Path) -> None:
@@ -975,6 +1009,11 @@ def test_each_of_the_first_programs_gives_what_its_table_shows(section: str, tmp
     (rows,) = run_local(pipeline, {source.name: given}, batch_size=1).values()
 
     assert [row if isinstance(row, str) else ", ".join(map(str, _fields(row))) for row in rows] == shown
+
+
+def _after_noon(time: str) -> int:
+    """Minutes of a time of the day, such as 12:05."""
+    return _minutes(*time.split(":"))
 
 
 def _minutes(hour: str, minute: str) -> int:

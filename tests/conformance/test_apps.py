@@ -106,12 +106,13 @@ ELSEWHERE = frozenset(
         "taken.py",
         "together.py",
         "untyped.py",
+        "watched.py",
     )
 )
 """They read no Kafka, or several topics, or a format of a registry; or have rows that Spark cannot write; or wait for a
 service that only their test has, or for the clock at the end; or have windows as others have, and take their time over
-them; or write to a database or a receiver (spark/test_tables.py, spark/test_systems.py, spark/test_backfill.py,
-chaos/test_lake.py)."""
+them; or run until their metrics have been looked at; or write to a database or a receiver (spark/test_tables.py,
+spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")
