@@ -82,8 +82,8 @@ def through(sink: Sink[Account], rows: Sequence[Account]) -> None:
     ctx = JobContext("benchmark", Term(1), {})
     sink.check(ctx)
     writer, committer = sink.writer(TaskContext(ctx, 0, 1, "out")), sink.committer(ctx)
-    for some in batches(rows):
-        writer.write(Batch(some, range(len(some)), ListOrigin("in", "list", 0, 0, some)))
+    for n, some in enumerate(batches(rows)):
+        writer.write(Batch(some, range(len(some)), ListOrigin("in", "list", 0, n * _BATCH, some)))
     committables = writer.seal(_EPOCH)()
     decision = authorize(_EPOCH, [committer.probe(each) for each in committables], 0.0)
     assert isinstance(decision, Commit)

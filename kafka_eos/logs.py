@@ -168,8 +168,31 @@ class _Json(logging.Formatter):
             line |= _of_a_record(event[1])
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = "".join(traceback.format_exception(record.exc_info[1]))
+        if record.stack_info:
+            line["stack"] = record.stack_info
         extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}
-        return json.dumps({**line, **({"extra": extra} if extra else {})}, default=str, ensure_ascii=False)
+        return _as_json({**line, **({"extra": extra} if extra else {})})
+
+
+def _as_json(line: Mapping[str, object]) -> str:
+    """One line whatever is in it: what JSON has no form for, such as NaN, is told as Python shows it."""
+    try:
+        told = json.dumps(line, default=str, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        told = json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)
+    return told.encode("utf-8", "backslashreplace").decode()  # half a character alone is no text
+
+
+def _shown(value: object) -> object:
+    return {str(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else _plain(value)
+
+
+def _plain(value: object) -> object:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+    return value
 
 
 @dataclass

@@ -194,6 +194,11 @@ def parse_heartbeat_name(name: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
+def is_heartbeat_name(name: str) -> bool:
+    directory, _, file = name.rpartition("/")
+    return directory == HEARTBEATS and _HEARTBEAT.fullmatch(file) is not None
+
+
 def request_name(token: str) -> str:
     return _request_file(token, "")
 

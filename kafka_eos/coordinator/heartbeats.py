@@ -20,7 +20,6 @@ from typing import Final, Literal
 import msgspec
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import CheckpointStorage
 from kafka_eos.protocol.standby import Ending
 
@@ -58,7 +57,8 @@ def lock_id(path: Path) -> str:
 def read(storage: CheckpointStorage) -> Mapping[str, tuple[int, Heartbeat]]:
     """The newest heartbeat of each writer, with its number. OSError if the store cannot tell.
 
-    One that disappears while it is looked at is left out: its successor is there at the next look.
+    One that disappears while it is looked at, or cannot be decoded, is left out: its successor is there at the next
+    look.
     """
     newest: dict[str, int] = {}
     for name in _names(storage):
@@ -67,8 +67,8 @@ def read(storage: CheckpointStorage) -> Mapping[str, tuple[int, Heartbeat]]:
     found: dict[str, tuple[int, Heartbeat]] = {}
     for writer, count in newest.items():
         name = paths.heartbeat_name(writer, count)
-        with suppress(FileNotFoundError):
-            found[writer] = count, _decoded(name, storage.read(name))
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            found[writer] = count, msgspec.json.decode(storage.read(name), type=Heartbeat)
     return found
 
 
@@ -116,16 +116,9 @@ class Pulse:
 
 
 def _names(storage: CheckpointStorage) -> list[str]:
+    """What else lies there says nothing of a leader, such as the name that NFS gives to what is deleted while read."""
     try:
         names = storage.list(paths.HEARTBEATS)
     except FileNotFoundError:
         return []  # nobody has written one yet
-    # Hidden ones are the file system's own: NFS gives such a name to what is deleted while somebody reads it.
-    return [name for name in names if not name.startswith(f"{paths.HEARTBEATS}/.")]
-
-
-def _decoded(name: str, data: bytes) -> Heartbeat:
-    try:
-        return msgspec.json.decode(data, type=Heartbeat)
-    except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"{name} is no heartbeat: {error}. Remove it") from error
+    return [name for name in names if paths.is_heartbeat_name(name)]

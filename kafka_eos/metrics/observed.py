@@ -217,10 +217,10 @@ class Observed:
         timers: Mapping[str, int] = facts.get("pending_timers", {})
         self._samples.replace("pending_timers", {(name,): count for name, count in timers.items()})
         self._samples.set("prepared_outputs", facts["committables"])
-        for operator, splits in facts.get("watermarks", {}).items():
-            for split, time_ms in splits.items():
-                if time_ms > BEGINNING:
-                    self._samples.set("watermark_timestamp_seconds", time_ms / 1000, operator, split)
+        times: Mapping[str, Mapping[str, int]] = facts.get("watermarks", {})
+        reached = {(operator, split): at for operator, splits in times.items() for split, at in splits.items()}
+        known: dict[Labels, float] = {labels: at / 1000 for labels, at in reached.items() if at > BEGINNING}
+        self._samples.replace("watermark_timestamp_seconds", known)
 
     def _on_phases(self, facts: Mapping[str, Any]) -> None:
         """A sink is prepared when the slowest of its writers is."""

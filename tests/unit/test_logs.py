@@ -49,6 +49,27 @@ def test_a_line_of_text_says_whose_it_is(tmp_path: Path) -> None:
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 
+ODD = """
+logs.now(term=3)
+log = logging.getLogger("odd")
+round = {}
+round["self"] = round
+log.warning("half \\ud800", extra={"ratio": float("nan"), "by": {("a", 1): 2}, "round": round, "n": 1, "at": sys})
+log.warning("stack", stack_info=True)
+"""
+
+
+def test_a_line_of_json_is_json_whatever_is_in_it(tmp_path: Path) -> None:
+    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{}}){ODD}")
+    first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
+
+    assert first["message"] == "half \ud800" and first["term"] == 3
+    shown = first["extra"]
+    assert (shown["ratio"], shown["by"], shown["n"]) == ("nan", "{('a', 1): 2}", 1)
+    assert shown["round"] == "{'self': {...}}" and "module 'sys'" in shown["at"]
+    assert second["stack"].startswith("Stack (most recent call last)")
+
+
 def test_a_line_of_json_has_all_that_is_known(tmp_path: Path) -> None:
     lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{'prices': 'info'}}){SPEAK}")
     first, second = (json.loads(line) for line in lines)

@@ -10,10 +10,11 @@ import pytest
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.coordinator import heartbeats
-from kafka_eos.coordinator.heartbeats import Heartbeat
+from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.standby import Standby
-from kafka_eos.errors import CorruptCheckpoint, JobLocked
+from kafka_eos.errors import JobLocked
+from tests.waiting import eventually
 
 LEASE = 10.0
 
@@ -36,12 +37,27 @@ def test_the_newest_heartbeat_of_each_writer_counts() -> None:
     }
 
 
-def test_what_is_no_heartbeat_is_named() -> None:
+def test_what_is_no_heartbeat_says_nothing() -> None:
     storage = MemoryStorage()
     put(storage, ONE, 1, b"torn")
+    put(storage, OTHER, 2, b'{"host":"b","pid":2,"lock":"m"}')
+    storage.publish(f"{paths.HEARTBEATS}/notes.txt", b"of somebody")
 
-    with pytest.raises(CorruptCheckpoint, match=f"heartbeats/{ONE}-0000000001.json is no heartbeat"):
-        heartbeats.read(storage)
+    assert heartbeats.read(storage) == {OTHER: (2, Heartbeat("b", 2, "m"))}
+
+
+def test_a_leader_goes_on_beside_what_others_put_there(tmp_path: Path) -> None:
+    storage, lock = MemoryStorage(), tmp_path / "lock"
+    lock.touch()
+    storage.publish(f"{paths.HEARTBEATS}/notes.txt", b"of somebody")
+    pulse = Pulse(storage, lock, lease=0.05)
+    pulse.begin()
+
+    eventually(lambda: any(count > 3 for count, _ in heartbeats.read(storage).values()), "the fourth heartbeat")
+
+    pulse.end("left")
+    assert f"{paths.HEARTBEATS}/notes.txt" in storage.list(paths.HEARTBEATS)
+    assert [found.ended for _, found in heartbeats.read(storage).values()] == ["left"]
 
 
 def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:

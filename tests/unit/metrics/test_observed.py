@@ -9,6 +9,7 @@ import pytest
 
 from kafka_eos.metrics.catalogue import METRICS
 from kafka_eos.metrics.observed import Observed
+from kafka_eos.records import BEGINNING
 
 
 class Job:
@@ -29,8 +30,8 @@ class Job:
         read = {"in": {"records": records, "splits": splits}}
         self.tells("progress", **{"records_in": records, "lag": 7, "read": read, "written": {"out": records}, **more})
 
-    def decides(self, epoch: int, records: int = 0) -> None:
-        facts: dict[str, Any] = {"epoch": epoch, "seconds": 0.2, "state_bytes_by_operator": {}, "committables": 3}
+    def decides(self, epoch: int, records: int = 0, **more: Any) -> None:
+        facts = {"epoch": epoch, "seconds": 0.2, "state_bytes_by_operator": {}, "committables": 3, **more}
         self.tells("decided", **facts, records_by_sink={"out": records})
 
     def commits(self, epoch: int, records: int = 0, expires_in: float | None = None) -> None:
@@ -89,6 +90,15 @@ def test_who_waits_is_one_and_who_does_not_is_zero(job: Job) -> None:
     job.reads(1, {"a-0": 5, "a-1": None}, waiting={"default": {"slowest": None, "waiting": {"in": ["a-1"]}}})
 
     assert [job.value("split_waiting", "in", split) for split in ("a-0", "a-1")] == [0, 1]
+
+
+def test_splits_that_are_over_have_no_watermark(job: Job) -> None:
+    for epoch in (1, 2):
+        job.decides(epoch, watermarks={"times": {f"file-{epoch}": 5000, f"none-{epoch}": BEGINNING}})
+
+    with job.observed.samples() as samples:
+        values = {metric.name: found for metric, found in samples.values()}
+    assert values["watermark_timestamp_seconds"] == {("times", "file-2"): 5.0}
 
 
 def test_commits_are_counted_each_once(job: Job) -> None:
