@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from kafka_eos.errors import ConfigError
 from kafka_eos.metrics.exposition import expose
 from kafka_eos.metrics.observed import Observed
 
+_LOG: Final = logging.getLogger("kafka_eos.http")
 _SILENCE = 10.0
 """Seconds that a client may say nothing."""
 
@@ -32,6 +35,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], answers: Answers) -> None:
         self.answers = answers
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
 
@@ -83,13 +88,22 @@ class _Handler(BaseHTTPRequestHandler):
             there = f"there are {', '.join(PATHS)}; the dashboard needs: pip install 'kafka-eos[ui]'"
             self.send_error(HTTPStatus.NOT_FOUND, explain=there)
             return
-        status, content_type, body = answer(self.server.answers, self.headers.get("Accept", ""))
+        try:
+            status, content_type, body = answer(self.server.answers, self.headers.get("Accept", ""))
+        except Exception as error:  # noqa: BLE001 (whatever it is, whoever asked is told)
+            _LOG.exception("%s cannot be answered", self.path)
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=f"{type(error).__name__}: {error}")
+            return
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
         """A line for each scrape would bury what the job says."""
@@ -118,6 +132,6 @@ def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
     with server:
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
         try:
-            yield f"http://{host}:{server.server_port}"
+            yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
         finally:
             server.shutdown()

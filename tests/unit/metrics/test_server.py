@@ -27,10 +27,10 @@ def url(observed: Observed) -> Iterator[str]:
         yield url
 
 
-def ask(url: str, path: str, **headers: str) -> tuple[int, str, str]:
+def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
     connection = HTTPConnection(urlsplit(url).netloc, timeout=10)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.headers["Content-Type"], answer.read().decode()
     finally:
@@ -59,6 +59,29 @@ def test_prometheus_reads_its_own_format_and_openmetrics(observed: Observed, url
         assert samples["kafka_eos_checkpoints_total", "committed"] == 0
         buckets = [samples["kafka_eos_checkpoint_seconds_bucket", at, "decide"] for at in ("0.1", "0.25", "+Inf")]
         assert buckets == [0, 1, 1]
+
+
+def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
+    observed: Observed, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged() -> None:
+        raise ValueError("status.json is damaged")
+
+    with serving(("127.0.0.1", 0), Answers(observed, 60, damaged)) as url:
+        code, _, said = ask(url, "/api/status")
+        assert code == 500 and "ValueError: status.json is damaged" in said
+        assert ask(url, "/healthz")[0] == 200
+    assert "/api/status cannot be answered" in caplog.text
+
+
+def test_a_probe_may_ask_for_the_head_alone(url: str) -> None:
+    assert ask(url, "/healthz", "HEAD") == (200, "text/plain; charset=utf-8", "")
+
+
+def test_an_address_may_be_one_of_version_six(observed: Observed) -> None:
+    with serving(("::1", 0), Answers(observed, 60, lambda: None)) as url:
+        assert url.startswith("http://[::1]:")
+        assert ask(url, "/healthz")[0] == 200
 
 
 def test_a_probe_gets_a_code_and_a_person_the_reason(observed: Observed, url: str) -> None:
