@@ -256,19 +256,20 @@ def _held_back(plan: Plan) -> Iterator[str]:
             )
 
 
+def _keeps_all(node: Node) -> str:
+    return (
+        f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, let what "
+        "they leave end with ttl=Ttl(…)"
+    )
+
+
 def _growing(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         match node:
             case Fold(ttl=None) | Reduce(ttl=None):
-                yield (
-                    f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, "
-                    "let what they leave end with ttl=Ttl(…), or put a .window(…) of time before it"
-                )
+                yield f"{_keeps_all(node)}, or put a .window(…) of time before it"
             case Process(grows=True):
-                yield (
-                    f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, "
-                    "let what they leave end with ttl=Ttl(…)"
-                )
+                yield _keeps_all(node)
             case CountedWindows():
                 yield (
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "

@@ -140,9 +140,8 @@ class DeltaLog:
                 bounds = bounds_of(self.store().footer(file.name), file.bounded)
             found["minValues"] = {name: least for name, (least, _) in bounds.items()}
             found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
-        return json.dumps(
-            found, ensure_ascii=False
-        )  # deltalake misreads half of the characters that JSON escapes twice
+        # deltalake misreads some characters behind U+FFFF where JSON escapes them.
+        return json.dumps(found, ensure_ascii=False)
 
     def live(self, seen: Seen) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):

@@ -18,7 +18,7 @@ from kafka_eos.records import Batch, Headers, RawRecord, Record
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]
 """Is a record with these headers one of the source's? Of several with one name, the last one is given."""
-Columns: TypeAlias = Callable[[Sequence[Message]], tuple[list[Any], Callable[[Any], Any] | None]]
+Columns: TypeAlias = Callable[[list[Message]], tuple[list[Any], Callable[[Any], Any] | None]]
 """The column of what is to be decoded, and what decodes one of it; None if the column is decoded."""
 
 _value: Callable[[Message], bytes | None] = Message.value
@@ -81,7 +81,7 @@ def value_decoder(codec: Codec[Any]) -> Columns:
     def no_tombstones(value: bytes | None) -> Any:
         return decode(_expect_value(value))
 
-    def columns(messages: Sequence[Message]) -> tuple[list[Any], Callable[[Any], Any] | None]:
+    def columns(messages: list[Message]) -> tuple[list[Any], Callable[[Any], Any] | None]:
         values: list[Any] = list(map(_value, messages))
         if None in values:
             return values, no_tombstones
@@ -97,7 +97,7 @@ def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
     def decode(message: Message) -> Any:
         return decode_with(_expect_value(message.value()), _headers(message))
 
-    return lambda messages: (list(messages), decode)
+    return lambda messages: (messages, decode)
 
 
 def _expect_value(value: bytes | None) -> bytes:
@@ -120,7 +120,7 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
             time if kind else None,
         )
 
-    return lambda messages: (list(messages), decode)
+    return lambda messages: (messages, decode)
 
 
 def _decode_with(codec: Codec[Any]) -> Callable[[bytes, Headers], Any]:
@@ -140,7 +140,7 @@ class Decoding:
     columns: Callable[[str], Columns]
     keeps: HeaderFilter | None = None
 
-    def batch(self, source: str, topic: str, messages: Sequence[Message], refuse: Reject) -> tuple[Batch[Any], int]:
+    def batch(self, source: str, topic: str, messages: list[Message], refuse: Reject) -> tuple[Batch[Any], int]:
         """The batch of all records but those that ``refuse`` took, and how many were left out.
 
         Raises what ``refuse`` raises.

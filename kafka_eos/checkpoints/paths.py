@@ -187,16 +187,19 @@ def trial_name(token: str) -> str:
 
 def parse_heartbeat_name(name: str) -> tuple[str, int]:
     """Whose it is, and which."""
-    directory, _, file = name.rpartition("/")
-    match = _HEARTBEAT.fullmatch(file)
-    if directory != HEARTBEATS or match is None:
+    match = _heartbeat(name)
+    if match is None:
         raise stray(name)
     return match[1], int(match[2])
 
 
 def is_heartbeat_name(name: str) -> bool:
+    return _heartbeat(name) is not None
+
+
+def _heartbeat(name: str) -> re.Match[str] | None:
     directory, _, file = name.rpartition("/")
-    return directory == HEARTBEATS and _HEARTBEAT.fullmatch(file) is not None
+    return _HEARTBEAT.fullmatch(file) if directory == HEARTBEATS else None
 
 
 def request_name(token: str) -> str:

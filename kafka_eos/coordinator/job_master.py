@@ -117,7 +117,6 @@ class JobMaster:
         self._refusals = Refusals(
             settings.max_dead_letters, settings.dead_letter_window, self.observe, self._refused.write
         )
-        self._units = Units()
         self._mute: set[Observer] = set()
         self._recovered = self._asked = False
         self._term = Term(0)
@@ -143,7 +142,7 @@ class JobMaster:
         self._refused.begin()
         here = self._settings.checkpoints_of(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
-        self._observers = (*self._observers, StatusFile(self._directory), _Diary(history))
+        self._observers = (*self._observers, StatusFile(self._directory), _Diary(history), _UnitsWatched(self.notice))
         self.observe("started", job=self._plan.name)
         self.observe("plan", **outline(self._plan, self._settings))
         with closing(SavepointWriter(self._directory, storage)) as savepoints:
@@ -200,9 +199,6 @@ class JobMaster:
                 self._environment = self._environment.succeeded()
         for observer in self._observers:
             self._tell(observer, event, facts)
-        if event == "decided":
-            for text in self._units.remarks(cast("Mapping[str, Mapping[str, int]]", facts.get("watermarks", {}))):
-                self.notice(text)
 
     def _works_again(self, seconds: float) -> bool:
         patience = self._settings.restart_backoff_max
@@ -423,3 +419,15 @@ class _Diary:
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event in self._KEPT:
             self._history.write(event, **facts)  # type: ignore[arg-type]
+
+
+class _UnitsWatched:
+    """Gives notice of what the watermarks of epochs tell of the user's code."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._units, self._notice = Units(), notice
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event == "decided":
+            for text in self._units.remarks(cast("Mapping[str, Mapping[str, int]]", facts.get("watermarks", {}))):
+                self._notice(text)

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kafka_eos.errors import ConfigError
+from kafka_eos.metrics.server import host_in_url
 
 _LOCAL: Final = "http://localhost:4318"
 
@@ -38,8 +39,7 @@ def host_of(signal: str) -> str:
         raise ConfigError(_no_address(name)) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(_no_address(name))
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}" + ("" if port is None else f":{port}")
+    return f"{parts.scheme}://{host_in_url(parts.hostname)}" + ("" if port is None else f":{port}")
 
 
 def interval() -> float:

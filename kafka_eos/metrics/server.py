@@ -35,8 +35,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], answers: Answers) -> None:
         self.answers = answers
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
+        self.address_family = family_of(address[0])
         super().__init__(address, _Handler)
 
 
@@ -109,6 +108,16 @@ class _Handler(BaseHTTPRequestHandler):
         """A line for each scrape would bury what the job says."""
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    """Of the socket that listens there."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def host_in_url(host: str) -> str:
+    """A host as URLs have it: one of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def unservable(what: str, error: OSError) -> ConfigError:
     """Why an address cannot be had, and what to do."""
     match error.errno:
@@ -132,6 +141,6 @@ def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
     with server:
         threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
         try:
-            yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}"
+            yield f"http://{host_in_url(host)}:{server.server_port}"
         finally:
             server.shutdown()

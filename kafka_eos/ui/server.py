@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.routing import BaseRoute
 
-from kafka_eos.metrics.server import unservable
+from kafka_eos.metrics.server import family_of, host_in_url, unservable
 from kafka_eos.ui.pages import Pages, application, is_loopback
 
 
@@ -25,10 +25,10 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
     """
     host, port = address
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server((host, port), family=family_of(host))
     except OSError as error:
         raise unservable(what, error) from error
-    shown = f"[{host}]" if ":" in host else host
+    shown = host_in_url(host)
     config = uvicorn.Config(
         application([*pages.routes(), *others], is_loopback(shown)),
         lifespan="off",

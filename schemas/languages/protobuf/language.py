@@ -84,7 +84,7 @@ class _Decoder(Generic[T]):
     def __init__(self, file: Any, tp: type[T], read: Callable[[bytes], T]) -> None:
         self._file, self._type, self._read = file, tp, read
         self._batch = batch_reading(tp)
-        self._known: dict[bytes, None] = {}
+        self._known: set[bytes] = set()
         """Places of messages that can be read."""
 
     def __call__(self, data: bytes) -> T:
@@ -94,7 +94,7 @@ class _Decoder(Generic[T]):
         if data[:begin] not in self._known:
             if wrong := obstacles(_message_at(self._file, place), self._type.DESCRIPTOR):  # type: ignore[attr-defined]
                 raise ValueError(f"not a {type_name(self._type)}: {'; '.join(wrong)}")
-            self._known[_written_place(place)] = None
+            self._known.add(_written_place(place))
         return self._read(data[begin:])
 
     def batch(self, before: bytes, data: Sequence[bytes]) -> list[T] | None:
