@@ -15,12 +15,15 @@ FROM_FILE = ".from_file"
 """What follows a name whose value stands in a file, so that it can be another file, of other rights, than the rest."""
 MASK = "********"
 _SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|oauth.*config|_cb$", re.IGNORECASE
+    r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|[_-]key$|(api|account|access)key$"
+    r"|oauth.*config|_cb$",
+    re.IGNORECASE,
 )
 
-_LOGIN = re.compile(r"://[^/,\s]*@")
-"""Up to the last @ before the path: a password may hold one as it is."""
-_QUERY = re.compile(r"(://[^?,\s]*)\?[^,\s]*")
+_LOGIN = re.compile(r"://[^/\s]*@")
+"""Up to the last @ before the path: a password may hold one, or a comma, as it is."""
+_QUERY = re.compile(r"(://[^?\s]*)\?((?!,[a-z][a-z0-9+.-]*://)\S)*", re.IGNORECASE)
+"""Up to the next address of a list: what is asked may hold a comma, too."""
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, str]:

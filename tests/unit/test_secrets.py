@@ -16,6 +16,10 @@ from kafka_eos.secrets import masked, without_login
         ("https://app:p@ss:hunter2@host/a", "https://host/a"),
         ("https://host/a?token=hunter2", "https://host/a"),
         ("https://a:b@one,https://c:d@two", "https://one,https://two"),
+        ("postgresql://ada:hun,ter2@host/a", "postgresql://host/a"),
+        ("https://host/a?token=hun,ter2", "https://host/a"),
+        ("https://host/a,b?token=hunter2", "https://host/a,b"),
+        ("https://one/a?token=hunter2,https://two/b?c=d", "https://one/a,https://two/b"),
         ("https://host/a@b", "https://host/a@b"),
         ("ada@example.com", "ada@example.com"),
         ("what?", "what?"),
@@ -31,6 +35,18 @@ def test_of_settings_only_secrets_are_hidden() -> None:
         "sasl.password": "********",
         "url": "http://c",
     }
+
+
+@pytest.mark.parametrize(
+    "name", ["azure_storage_account_key", "accountKey", "api_key", "X-Api-Key", "apikey", "ssl_key"]
+)
+def test_a_key_that_lets_in_is_hidden(name: str) -> None:
+    assert masked({name: "hunter2"}) == {name: "********"}
+
+
+@pytest.mark.parametrize("name", ["s3.access-key-id", "key.serializer", "keyspace", "monkey"])
+def test_a_name_that_only_has_key_in_it_is_shown(name: str) -> None:
+    assert masked({name: "a"}) == {name: "a"}
 
 
 def test_an_address_of_a_registry_that_is_none_is_not_shown() -> None:
