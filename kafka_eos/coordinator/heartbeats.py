@@ -12,8 +12,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -54,11 +53,13 @@ def lock_id(path: Path) -> str:
     return f"{socket.gethostname()}:{found.st_dev}:{found.st_ino}"
 
 
-def read(storage: CheckpointStorage) -> Mapping[str, tuple[int, Heartbeat]]:
+def read(
+    storage: CheckpointStorage, damaged: Callable[[str], None] = lambda name: None
+) -> Mapping[str, tuple[int, Heartbeat]]:
     """The newest heartbeat of each writer, with its number. OSError if the store cannot tell.
 
-    One that disappears while it is looked at, or cannot be decoded, is left out: its successor is there at the next
-    look.
+    One that disappears while it is looked at is left out: its successor is there at the next look. So is one that
+    cannot be decoded; ``damaged`` is told its name.
     """
     newest: dict[str, int] = {}
     for name in _names(storage):
@@ -67,8 +68,12 @@ def read(storage: CheckpointStorage) -> Mapping[str, tuple[int, Heartbeat]]:
     found: dict[str, tuple[int, Heartbeat]] = {}
     for writer, count in newest.items():
         name = paths.heartbeat_name(writer, count)
-        with suppress(FileNotFoundError, msgspec.DecodeError):
+        try:
             found[writer] = count, msgspec.json.decode(storage.read(name), type=Heartbeat)
+        except FileNotFoundError:
+            continue
+        except msgspec.DecodeError:
+            damaged(name)
     return found
 
 
@@ -96,8 +101,11 @@ class Pulse:
         self._attempt(msgspec.structs.replace(self._alive, ended=how))
 
     def _beat(self) -> None:
-        while not self._over.wait(self._every):
-            self._attempt(self._alive)
+        try:
+            while not self._over.wait(self._every):
+                self._attempt(self._alive)
+        except Exception:  # noqa: BLE001 - whatever it is, it is told, and heartbeats are for liveness alone
+            _LOG.exception("no more heartbeats are written, for a defect. The job goes on; a standby may take it over")
 
     def _attempt(self, heartbeat: Heartbeat) -> None:
         self._count += 1

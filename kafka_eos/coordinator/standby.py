@@ -64,6 +64,8 @@ class Standby:
         self._ended_before: frozenset[str] | None = None
         """Writers whose last heartbeat was there at the first look."""
         self._said = ""
+        self._damaged: set[str] = set()
+        """Heartbeats that cannot be read, and are told."""
 
     @contextmanager
     def leading(self, stopping: threading.Event) -> Iterator[Pulse | None]:
@@ -107,7 +109,7 @@ class Standby:
     def _look(self, locked: bool) -> Move:
         began = self._clock()
         try:
-            beats, quiet = heartbeats.read(self._storage), self._quiet()
+            beats, quiet = heartbeats.read(self._storage, self._pass_over), self._quiet()
         except OSError as error:
             self._since.forget()
             self._say(f"the checkpoint store cannot be read: {error}. This standby waits until it can be")
@@ -137,6 +139,11 @@ class Standby:
             case _:
                 pass
         return move
+
+    def _pass_over(self, name: str) -> None:
+        if name not in self._damaged:
+            self._damaged.add(name)
+            self._observe("notice", text=f"{name} is no heartbeat: it is passed over, and the next leader deletes it")
 
     def _leader(self, writer: str, count: int, beat: Heartbeat, holds: int | None) -> Leader:
         here = self._lock.exists() and beat.lock == heartbeats.lock_id(self._lock)

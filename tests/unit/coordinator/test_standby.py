@@ -60,6 +60,26 @@ def test_a_leader_goes_on_beside_what_others_put_there(tmp_path: Path) -> None:
     assert [found.ended for _, found in heartbeats.read(storage).values()] == ["left"]
 
 
+class Broken(MemoryStorage):
+    """Fails in a way that no store should, from the second object on."""
+
+    def publish(self, name: str, data: bytes) -> None:
+        if self.list(paths.HEARTBEATS):
+            raise KeyError("a defect")
+        super().publish(name, data)
+
+
+def test_heartbeats_that_end_for_a_defect_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "lock").touch()
+    Pulse(Broken(), tmp_path / "lock", lease=0.05).begin()
+
+    eventually(lambda: caplog.records, "a message")
+
+    (record,) = caplog.records
+    assert "no more heartbeats are written" in record.getMessage() and record.levelname == "ERROR"
+    assert record.exc_info is not None and isinstance(record.exc_info[1], KeyError)
+
+
 def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:
     """Of its local state, for example: the job's own lock was taken, and is free again afterwards."""
     lock = tmp_path / "job" / paths.LOCK
@@ -111,6 +131,24 @@ def test_a_store_that_answers_late_does_not_tell_that_a_leader_is_silent(
 
     assert (pulse is not None) == leads
     assert any("took longer than 5 s to answer" in text for text in said) != leads
+
+
+def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    """Three looks, in which the other leader is not taken for gone."""
+    storage, notices = Slow(takes=1.0, lists=9), list[str]()
+    put(storage, ONE, 1, b"")
+    put(storage, OTHER, 2, b'{"host":"b","pid":2,"lock":"elsewhere"}')
+    (tmp_path / "job").mkdir()
+
+    def observe(event: str, **facts: object) -> None:
+        if event == "notice":
+            notices.append(str(facts["text"]))
+
+    standby = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
+    with standby.leading(storage.over) as pulse:
+        assert pulse is None
+
+    assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is no heartbeat"]
 
 
 def test_a_store_without_heartbeats_has_none() -> None:
