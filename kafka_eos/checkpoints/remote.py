@@ -20,7 +20,7 @@ from kafka_eos import failpoints
 from kafka_eos.checkpoints import files, paths
 from kafka_eos.checkpoints.paths import Segment, complete_lines
 from kafka_eos.checkpoints.storage import altered, expect, expect_size
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Retryable
 from kafka_eos.interfaces import FileRef, unheard
 
 SEGMENT_LINES = 200
@@ -81,6 +81,11 @@ class RemoteStorage:
                 )
         except PermissionError as error:
             raise ConfigError(f"no right to write checkpoints: {error}") from error
+        except OSError as error:
+            raise Retryable(
+                f"the checkpoint store gives no answer that can be used: {error.strerror or error}. Check "
+                "checkpoint_dir, and that the store runs and lets this job in, then start again"
+            ) from error
 
     def _refuses_probe(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -50,7 +51,7 @@ def profile(
     """
     tool, places = _py_spy(), processes_of(job, checkpoint_dir)
     target = places[0] if worker is None else _worker(places, worker)
-    file = output or Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")
+    file = _writable(output) if output else Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")
     command = [tool, "record", "--pid", str(target.pid), "--duration", str(seconds), "--format", form]
     command += ["--output", str(file), *(["--idle"] if idle else []), *(["--subprocesses"] if worker is None else [])]
     say(f"looking at {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
@@ -77,6 +78,13 @@ def _py_spy() -> str:
     if found is None:
         raise ConfigError("kafka-eos profile needs py-spy: pip install 'kafka-eos[profile]'")
     return found
+
+
+def _writable(file: Path) -> Path:
+    """ConfigError if nothing can be written there: py-spy would say so after it has looked, and not of what."""
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"--output {file} cannot be written: name a file in a directory that there is")
+    return file
 
 
 def _worker(places: list[Place], number: int) -> Place:

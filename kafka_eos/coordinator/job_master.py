@@ -36,7 +36,6 @@ from kafka_eos.coordinator.standby import Standby
 from kafka_eos.coordinator.status import Observer, StatusFile
 from kafka_eos.errors import (
     CommittableLost,
-    ConfigError,
     CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
@@ -277,12 +276,12 @@ class JobMaster:
         try:
             notices = coordinator.check()
         except RegistryAway as error:
-            raise ConfigError(
+            raise RegistryAway(
                 f"the job cannot start: {error}. Check that the registry runs at that address and lets this job in, "
                 "then start again"
             ) from error
         except Retryable as error:
-            raise ConfigError(
+            raise Retryable(
                 f"the job cannot start: {error}. Check that it runs there and lets this job in. For Kafka that is "
                 f"bootstrap_servers ({self._settings.bootstrap_servers}, from "
                 f"{self._settings.origin_of('bootstrap_servers')}); for a local broker: kafka-eos broker start"

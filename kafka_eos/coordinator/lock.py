@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.errors import JobLocked
+from kafka_eos.coordinator.room import is_full
+from kafka_eos.errors import ConfigError, JobLocked, Retryable
 
 _LOOKED_AT = 0.5
 """Seconds for which the lock may be held by somebody who only looks whether it is."""
@@ -45,8 +46,7 @@ def state_locks(directories: Iterable[Path], job: str) -> Iterator[None]:
 @contextmanager
 def _held(path: Path, taken: str) -> Iterator[None]:
     """Hold a lock. Raises JobLocked with the text ``taken``, into which the holder's pid is put."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = _made(path)
     try:
         if not _locked(fd):
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
@@ -56,6 +56,21 @@ def _held(path: Path, taken: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _made(path: Path) -> int:
+    """The file of a lock, open. ConfigError if its directory cannot be had; Retryable if its disk is only full."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        what = f"the directory {path.parent} cannot be used: {error.strerror}"
+        if is_full(error):
+            raise Retryable(f"{what}. Make room there, then start again") from error
+        raise ConfigError(
+            f"{what}. Give this user the right to write there, or name another one: checkpoint_dir, or state_dir for "
+            "local state"
+        ) from error
 
 
 def _how_to_end(pid: str) -> str:

@@ -7,6 +7,7 @@ through pyarrow.fs as a cluster's file system would be.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -34,7 +35,7 @@ from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.remote import SEGMENT_LINES, RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, Unstored
 from tests.marks import campaign
@@ -531,6 +532,18 @@ class Replacing(dict[str, bytes]):
 def test_a_store_that_replaces_what_it_must_not_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="cannot decide which of two supervisors"):
         RemoteStorage(Replacing()).tidy()  # type: ignore[arg-type]
+
+
+class Away(Replacing):
+    """A store that nobody has reached, as a start finds it."""
+
+    def create(self, name: str, data: bytes) -> None:
+        raise OSError(errno.EIO, "no answer from the bucket", name)
+
+
+def test_a_store_that_is_away_at_the_start_is_told_with_what_to_check() -> None:
+    with pytest.raises(Retryable, match=r"used: no answer from the bucket\. Check checkpoint_dir"):
+        RemoteStorage(Away()).tidy()  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ addresses

@@ -28,7 +28,7 @@ from referencing.jsonschema import DRAFT7
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.coordinator.lock import holder
-from kafka_eos.errors import UserError
+from kafka_eos.errors import Retryable, UserError
 from kafka_eos.metrics.server import PATHS
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.ending import exit_code
@@ -155,6 +155,8 @@ def test_the_unit_waits_until_the_job_has_drained_and_starts_again_what_a_start_
     assert int(service["TimeoutStopSec"]) > Settings.resolve().stop_timeout
     assert (service["KillMode"], service["Restart"]) == ("mixed", "on-failure")
     assert int(service["RestartPreventExitStatus"]) == exit_code(UserError())
+    assert exit_code(Retryable()) != exit_code(UserError()), "what was away at a start may be there at the next"
+    assert unit()["Unit"]["StartLimitIntervalSec"] == "0", "nobody knows for how long"
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:

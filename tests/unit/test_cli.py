@@ -249,8 +249,17 @@ def test_a_start_without_its_schema_registry_says_nothing_of_kafka(home: Path) -
 
     code, _, shown = kafka_eos(home, "run", "app.py", "-b", NOWHERE)
 
-    assert code == 2
+    assert code == 1, "systemd starts it again, and not what ends with 2"
     told = " ".join(shown.split())
     assert f"the schema registry http://{NOWHERE} does not answer" in told
     assert "Check that the registry runs at that address" in told
     assert "bootstrap_servers" not in told
+
+
+def test_a_start_whose_directory_cannot_be_made_says_so(home: Path) -> None:
+    code, _, said = kafka_eos(home, "run", "app.py", "-b", NOWHERE, "--checkpoint-dir", "app.py")
+
+    told = " ".join(said.split())
+    assert code == 2
+    assert f"ConfigError: the directory {home / 'app.py' / JOB} cannot be used: Not a directory. Give this user" in told
+    assert "Traceback" not in told

@@ -93,7 +93,7 @@ def test_the_table_of_a_project_is_a_file_too_and_one_elsewhere_is_named(
         ({"kafka-eos.toml": "[profiles.p]"}, {"PROFILE": "q"}, r"no profile 'q' .*: kafka-eos.toml has only p"),
         ({"kafka-eos.toml": ""}, {"PROFILE": "q"}, r"kafka-eos.toml has no profiles"),
         ({}, {"PROFILE": "q"}, r"there is no kafka-eos.toml here; KAFKA_EOS_CONFIG_FILE"),
-        ({}, {"CONFIG_FILE": "x.toml"}, r"x.toml cannot be read"),
+        ({}, {"CONFIG_FILE": "x.toml"}, r"^x.toml cannot be read: No such file or directory$"),
         ({"pyproject.toml": ""}, {"CONFIG_FILE": "pyproject.toml"}, r"has no table \[tool.kafka-eos\]"),
         ({"kafka-eos.toml": "", "pyproject.toml": "[tool.kafka-eos]"}, {}, r"keep one of them"),
         ({"kafka-eos.toml": "[kafka_config]\na.from_file = 'gone'"}, {}, r"gone cannot be read"),

@@ -119,5 +119,7 @@ def test_what_cannot_be_looked_at_is_refused(home: Path, monkeypatch: pytest.Mon
 
     assert "there is no worker 7; there are supervisor, worker 0" in said("orders", "--worker", "7")
     assert "does not run on this machine" in said("clicks")
+    assert "--output gone/away.svg cannot be written" in said("orders", "--output", "gone/away.svg")
+    assert "cannot be written" in said("orders", "--output", str(home))
     monkeypatch.setattr("kafka_eos.cli.profile.shutil.which", lambda *_, **__: None)
     assert "pip install 'kafka-eos[profile]'" in said("orders")
