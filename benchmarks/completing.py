@@ -36,8 +36,9 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.kafka.client_log import SPOKEN
 from kafka_eos.connectors.kafka.rpc.connection import Connection
-from kafka_eos.coordinator import Acked, Coordinator
 from kafka_eos.coordinator.commits import AT_ONCE
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.ids import EpochId

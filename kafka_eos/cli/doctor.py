@@ -12,9 +12,10 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
-from kafka_eos.coordinator import Coordinator, Patience
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.doctor.examination import examined
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import JobIdentity

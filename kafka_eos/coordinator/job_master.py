@@ -22,6 +22,7 @@ from typing import cast
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator.causes import kind_of, record_of
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.event_times import Units
@@ -41,7 +42,6 @@ from kafka_eos.errors import (
     Fatal,
     KafkaEosError,
     LoginRefused,
-    PoisonRecord,
     ProcessLost,
     RegistryAway,
     RestartFromCheckpoint,
@@ -58,29 +58,6 @@ from kafka_eos.settings import Settings
 
 _NAP = 0.05
 _LOG = logging.getLogger("kafka_eos.job")
-
-
-class Refused(UserError):
-    """What a task, elsewhere, says the user must change. ``error`` is the class of the original.
-
-    ``operator`` and ``where`` say at which record, if it was at one; see ``PoisonRecord``.
-    """
-
-    def __init__(self, error: str, reason: str, operator: str = "", where: str = "") -> None:
-        super().__init__(reason)
-        self.error, self.operator, self.where = error, operator, where
-
-
-def record_of(error: BaseException) -> dict[str, str]:
-    """Which record was at fault, and in which operator; empty if none was."""
-    if isinstance(error, PoisonRecord | Refused) and error.where:
-        return {"operator": error.operator, "where": error.where}
-    return {}
-
-
-def kind_of(error: BaseException) -> str:
-    """The class of what ended the job, wherever it was raised."""
-    return error.error if isinstance(error, Refused) else type(error).__name__
 
 
 class JobMaster:

@@ -8,7 +8,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.doctor import findings, machine
 from kafka_eos.doctor.findings import ClockSeen, Finding
 from kafka_eos.doctor.trial import tried

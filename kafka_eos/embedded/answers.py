@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator, shown, summed
+from kafka_eos.coordinator.handover import Acked, by_operator, shown, summed
 from kafka_eos.embedded.control import Ack
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Positions

@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator.causes import RefusedElsewhere
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Finished, figures_of
-from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.coordinator.handover import Finished, Resumed, figures_of
+from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
 from kafka_eos.embedded.control import (
@@ -438,7 +439,7 @@ class AttemptRunner:
 def _as_exception(failed: Failed) -> Exception:
     match failed.kind:
         case "user":
-            return Refused(failed.error, failed.reason, failed.operator, failed.where)
+            return RefusedElsewhere(failed.error, failed.reason, failed.operator, failed.where)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case "environment":

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kafka_eos.checkpoints import provenance
+from kafka_eos.coordinator.causes import record_of
 from kafka_eos.coordinator.handover import Span, summed
-from kafka_eos.coordinator.job_master import record_of
 from kafka_eos.embedded.control import (
     Abort,
     Ack,

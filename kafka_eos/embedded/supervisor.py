@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator, requests
+from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.coordinator import DISCOVERY_INTERVAL, Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded.attempt import AttemptRunner

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator import Coordinator, Interrupted, Resumed
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Finished
+from kafka_eos.coordinator.handover import Finished, Resumed
+from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId

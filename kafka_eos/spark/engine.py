@@ -11,7 +11,8 @@ import msgspec
 
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.coordinator import Coordinator, requests
+from kafka_eos.coordinator import requests
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.errors import ConfigError

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.coordinator import Acked
-from kafka_eos.coordinator.handover import by_operator, counted, shown, summed
-from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.coordinator.causes import RefusedElsewhere
+from kafka_eos.coordinator.handover import Acked, by_operator, counted, shown, summed
 from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Position, total_lag
@@ -68,7 +67,7 @@ class EpochRunner:
     def run(self, spec: Spec) -> EpochResult:
         """The epoch's result, not decided yet.
 
-        Raises Refused and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
+        Raises RefusedElsewhere and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
         """
         context = self._session.sparkContext
         self._group = f"{self._job}-{spec.term}-{spec.epoch}"
@@ -114,7 +113,7 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
     failures = [report.failure for report in reports if report.failure is not None]
     for failure in failures:
         if failure.kind == "user":
-            raise Refused(failure.error, failure.reason, failure.operator, failure.where)
+            raise RefusedElsewhere(failure.error, failure.reason, failure.operator, failure.where)
         if failure.kind == "environment":
             raise EnvironmentFailed(failure.reason)
         raise _FATAL.get(failure.error, Fatal)(f"{failure.error}: {failure.reason}\n{failure.details}")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_eos.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.coordinator.coordinator import DISCOVERY_INTERVAL, Coordinator
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Alignment, Positions
 from kafka_eos.plan import Timestamps

@@ -29,8 +29,8 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.collector import spare_the_collector
+from kafka_eos.coordinator.causes import record_of
 from kafka_eos.coordinator.handover import Span
-from kafka_eos.coordinator.job_master import record_of
 from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
 from kafka_eos.exchange.routing import Router
 from kafka_eos.ids import AppRef, Epoch, Term

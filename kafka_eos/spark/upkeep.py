@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.errors import Retryable
 from kafka_eos.protocol.actions import Sweep
 from kafka_eos.protocol.housekeeping import Housekeeping

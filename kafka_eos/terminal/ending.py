@@ -22,7 +22,7 @@ def explained() -> Iterator[None]:
         yield
     except KafkaEosError as error:
         # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.coordinator.job_master import kind_of
+        from kafka_eos.coordinator.causes import kind_of
         from kafka_eos.terminal.output import say
 
         say((kind_of(error), "bold red"), f": {error}", level=logging.ERROR)
@@ -31,7 +31,7 @@ def explained() -> Iterator[None]:
 
 def exit_code(error: KafkaEosError) -> int:
     """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
-    from kafka_eos.coordinator import Interrupted
+    from kafka_eos.coordinator.patience import Interrupted
 
     if isinstance(error, UserError):
         return EXIT_USER

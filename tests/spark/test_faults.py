@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import Coordinator, Patience
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.history import History, read
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, InputLost, JobLocked
 from kafka_eos.ids import AppRef
 from kafka_eos.spark import SparkEngine

@@ -16,10 +16,12 @@ import pytest
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import Acked, Coordinator, Patience
 from kafka_eos.coordinator import term as terms
+from kafka_eos.coordinator.causes import RefusedElsewhere
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, PlanError, RestartFromCheckpoint
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import FileRef, JobContext, Positions
@@ -265,7 +267,7 @@ def test_reports_of_different_runs_are_thrown_away(reports: list[Report]) -> Non
 
 
 def test_what_no_retry_can_change_comes_out_as_it_was() -> None:
-    with pytest.raises(Refused, match="bad"):
+    with pytest.raises(RefusedElsewhere, match="bad"):
         fitting([report(0, 0, 1, failure=Failure("user", "PoisonRecord", "bad", "trace"))], 1, 1)
     with pytest.raises(CorruptCheckpoint, match="gone"):
         fitting([report(0, 0, 1, failure=Failure("fatal", "CorruptCheckpoint", "gone", "trace"))], 1, 1)

@@ -18,7 +18,7 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.coordinator.causes import RefusedElsewhere
 from kafka_eos.coordinator.requests import is_running
 from kafka_eos.state.keygroups import OLDEST, PRESENT
 from tests.aged import age, hashes
@@ -217,7 +217,7 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     for turn, run in enumerate(runs):
         feed(job, "input", map(payment, range(turn * 60, turn * 60 + 60)))
         run()
-    with pytest.raises(Refused, match="parallelism=3 .*or leave local=True out"):
+    with pytest.raises(RefusedElsewhere, match="parallelism=3 .*or leave local=True out"):
         job.on_spark(spark, parallelism=2)
 
     job.app.write_text(job.app.read_text().replace("local=True", "values=Payment"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, monotonic
-from kafka_eos.coordinator import Acked
+from kafka_eos.coordinator.handover import Acked
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.errors import ProcessLost
 from kafka_eos.settings import Settings

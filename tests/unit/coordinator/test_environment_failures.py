@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.errors import EnvironmentFailed, Fatal
 from kafka_eos.settings import Settings

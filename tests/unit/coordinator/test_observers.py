@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator import Coordinator
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.metrics.observed import Observed

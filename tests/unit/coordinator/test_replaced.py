@@ -9,7 +9,8 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import Coordinator, term
+from kafka_eos.coordinator import term
+from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import ConfigError, Fatal, Fenced, RestartFromCheckpoint
