@@ -371,6 +371,7 @@ class Settings(BaseModel):
         return {
             **more,
             "bootstrap_servers": self.bootstrap_servers,
+            "bootstrap_servers_origin": self.origin_of("bootstrap_servers"),
             "kafka_config": dict(self.kafka_config or {}),
             "checkpoint_interval": self.checkpoint_interval,
             "parallelism": self.parallelism,

@@ -112,6 +112,11 @@ class DbApiSink(Unmarked, Generic[T]):
                 self._make_temporary(session.run)
         return []
 
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        connect = f"{type(self._database).__name__}.connect"
+        return f"Check that the database runs there and lets this job in: {connect} says where and as whom"
+
     def _expect_transactions(self, connection: Connection) -> None:
         """ConfigError if what a transaction has done stays when it is undone."""
         trial = Life("", JobIdentity.new())

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.places import on_network
+from kafka_eos.connectors.files.places import IN_A_BUCKET, ON_A_DISK, on_network
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.connectors.lake.objects import BucketStore
 from kafka_eos.connectors.lake.stores import LocalStore, Store
@@ -40,6 +40,10 @@ class LogPlace(Protocol):
 
     def store(self) -> Store: ...
 
+    @property
+    def advice(self) -> str:
+        """What to look at if the place cannot be reached."""
+
     def make(self) -> None:
         """Before a table is made there. ConfigError if none can be."""
 
@@ -61,6 +65,7 @@ class LogDirectory:
 
     options: Mapping[str, str] | None = None
     syncs = True
+    advice = ON_A_DISK
 
     def __init__(self, directory: Path) -> None:
         self.text = self.uri = str(directory)
@@ -103,6 +108,7 @@ class LogBucket:
     """A prefix of a bucket."""
 
     syncs = False
+    advice = IN_A_BUCKET
 
     def __init__(self, address: Address) -> None:
         expect_extra("s3", "DeltaSink on S3")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import Json
+from kafka_eos.interfaces import JobContext, Json
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class DeltaSink(LakeSink[T]):
         from kafka_eos.connectors.delta.log import DeltaLog
         from kafka_eos.connectors.delta.places import place_of
 
-        place = place_of(table)
+        self._place = place = place_of(table)
         by = _columns(partition_by, value, create)
         super().__init__(DeltaLog(place), f"delta:{place.text}", value, create, by, key, delete)
 
@@ -57,6 +57,10 @@ class DeltaSink(LakeSink[T]):
             "makes many; compact them with OPTIMIZE",
             "other writers of the table make a commit of the job try again",
         )
+
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        return f"Check {self._place.advice}"
 
     def describe(self) -> Mapping[str, Json]:
         return {

@@ -207,7 +207,7 @@ class Promise:
                 promise = Promise(parsed[1], size, sha256, final, announced, version)
                 if promise.payload() == dict(payload) and _is_final(promise):
                     return promise
-        raise CorruptCheckpoint(f"not a committable of a FileSink: {dict(payload)!r}")
+        raise CorruptCheckpoint(f"not a committable of files: {dict(payload)!r}")
 
 
 def _is_final(promise: Promise) -> bool:

@@ -36,6 +36,10 @@ class Place(Protocol):
     def text(self) -> str:
         """For people; stored in manifests as part of the scope."""
 
+    @property
+    def advice(self) -> str:
+        """What to look at if the place cannot be reached."""
+
     def check(self, ctx: JobContext) -> Sequence[str]:
         """Try what commits need. Raises ConfigError if something fails; notices."""
 
@@ -62,8 +66,17 @@ def place_of(given: str | os.PathLike[str]) -> Place:
     return Directory(Path(os.path.abspath(os.path.expanduser(given))))
 
 
+ON_A_DISK: Final = "that its disk is mounted and answers"
+IN_A_BUCKET: Final = (
+    "that the store runs there and lets this job in: endpoint= and region= of the address say where it is, "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY who comes"
+)
+
+
 class Directory:
     """A directory, which is made if it is not there."""
+
+    advice = ON_A_DISK
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,7 +100,7 @@ class Directory:
         except OSError as error:
             is_file = "this is a file. Name the directory that its files go to."
             why = is_file if self.path.is_file() else f"{error}. The directory must be writable."
-            raise ConfigError(f"FileSink cannot commit in {self.path}: {why}") from error
+            raise ConfigError(f"nothing can be committed in {self.path}: {why}") from error
         kind, notices = disk.filesystem(self.path), list[str]()
         notices += on_network(self.path)
         if not refuses:
@@ -129,6 +142,8 @@ def on_network(path: Path) -> list[str]:
 
 class Objects:
     """A prefix of a bucket. Nothing is asked of it before it is used."""
+
+    advice = IN_A_BUCKET
 
     def __init__(self, address: Address) -> None:
         self.address = address

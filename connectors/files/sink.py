@@ -89,6 +89,10 @@ class FileSink:
         """Try what commits need. Raises ConfigError if something fails."""
         return self._place.check(ctx)
 
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        return f"Check {self._place.advice}"
+
     def writer(self, ctx: TaskContext) -> FileWriter:
         shape = Shape(
             self.layout, self.format.extension, self.envelope, self._partition_by, self._roll, self._announced

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import Json
+from kafka_eos.interfaces import JobContext, Json
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ class IcebergSink(LakeSink[T]):
             raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
         from kafka_eos.connectors.iceberg.table import IcebergTable
 
+        self._catalog = catalog
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
         by = _parted(partition_by, value, create)
         super().__init__(IcebergTable(catalog, table, properties), scope, value, create, by, key, delete)
@@ -70,6 +71,13 @@ class IcebergSink(LakeSink[T]):
             "a snapshot of the table for each epoch, and a file for each subtask and partition in it: a short interval "
             "makes many; rewrite data files and expire snapshots",
             "other writers of the table make a commit of the job try again",
+        )
+
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        return (
+            f"Check that catalog {self._catalog!r} and the store of its tables run there and let this job in: "
+            f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"
         )
 
     def describe(self) -> Mapping[str, Json]:

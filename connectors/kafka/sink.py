@@ -204,6 +204,15 @@ class KafkaSink(Generic[T]):
                 notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
         return [*told, *notices]
 
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        if self._servers is None:
+            servers, origin = (ctx.settings.get(f"bootstrap_servers{of}", "unknown") for of in ("", "_origin"))
+            said = f"bootstrap_servers is {servers}, from {origin}"
+        else:
+            said = f"the sink has bootstrap_servers={self._servers!r}"
+        return f"Check that Kafka runs there and lets this job in: {said}. For a local broker: kafka-eos broker start"
+
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
         """See ``interfaces.HasClock``."""
         with KafkaRequests(self._cluster(ctx)) as rpc:

@@ -38,6 +38,8 @@ class OutboxSink(Generic[T]):
             raise ConfigError(f"batch= is how many rows are in a request: 1 or more, not {batch!r}")
         if type(set_aside) is not int or set_aside < 0:
             raise ConfigError(f"set_aside= is how many refused rows are set aside: 0 or more, not {set_aside!r}")
+        if not os.fspath(outbox):
+            raise ConfigError("outbox='' names no directory: name one where rows wait for their epoch")
         place = place_of(outbox)
         if not isinstance(place, Directory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
@@ -88,12 +90,23 @@ class OutboxSink(Generic[T]):
 
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start; see ``interfaces.Sink``. Raises Retryable if nobody answers."""
-        notices, receiver = self._place.check(ctx), self._receiver()
+        notices, receiver = self._checked(ctx), self._receiver()
         try:
             receiver.look()
         finally:
             receiver.close()
         return notices
+
+    def _checked(self, ctx: JobContext) -> Sequence[str]:
+        """Notices of the directory. ConfigError if rows cannot wait there."""
+        try:
+            return self._place.check(ctx)
+        except ConfigError as error:
+            raise ConfigError(f"rows for {self._name} cannot wait in the outbox: {error}") from error
+
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        return f"Check that {self._name} runs and lets this job in"
 
     def writer(self, ctx: TaskContext) -> FileWriter:
         shape = Shape(self._layout, "jsonl", envelope=True, partition_by=None, roll=Roll(), announced=False)

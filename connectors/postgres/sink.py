@@ -110,6 +110,13 @@ class PostgresSink(Unmarked, Generic[T]):
             table, target = self._found(connection)
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
+    def advice(self, ctx: JobContext) -> str:
+        """See ``interfaces.Advises``."""
+        return (
+            "Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; the password "
+            "is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
+        )
+
     def writer(self, ctx: TaskContext) -> TableWriter:
         connect = partial(self._database.connect, Life(ctx.job.job, ctx.job.identity).application(WRITER))
         with mapped(RestartFromCheckpoint, f"open a writer of {self._name}"):
@@ -263,7 +270,7 @@ class PostgresSink(Unmarked, Generic[T]):
             return "staging table, one transaction"
         if self._asked is Strategy.PREPARE:
             return "prepared transaction"
-        return "prepared transaction where server and table allow it, else staging table"
+        return "prepared transaction if server and table allow it, as the start says then, else staging table"
 
 
 def _asked(given: str | None) -> Strategy | None:

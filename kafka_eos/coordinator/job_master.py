@@ -43,7 +43,6 @@ from kafka_eos.errors import (
     KafkaEosError,
     LoginRefused,
     ProcessLost,
-    RegistryAway,
     RestartFromCheckpoint,
     Retryable,
     UserError,
@@ -252,17 +251,8 @@ class JobMaster:
     def _check(self, coordinator: Coordinator) -> None:
         try:
             notices = coordinator.check()
-        except RegistryAway as error:
-            raise RegistryAway(
-                f"the job cannot start: {error}. Check that the registry runs at that address and lets this job in, "
-                "then start again"
-            ) from error
         except Retryable as error:
-            raise Retryable(
-                f"the job cannot start: {error}. Check that it runs there and lets this job in. For Kafka that is "
-                f"bootstrap_servers ({self._settings.bootstrap_servers}, from "
-                f"{self._settings.origin_of('bootstrap_servers')}); for a local broker: kafka-eos broker start"
-            ) from error
+            raise type(error)(f"the job cannot start: {error}. Then start again") from error
         for notice in notices:
             self.notice(notice)
 

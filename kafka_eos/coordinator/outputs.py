@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, RegistryAway, Retryable
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import Committer, JobContext, Json, OneScope, Staged
+from kafka_eos.interfaces import Advises, Committer, JobContext, Json, OneScope, Sink, Staged
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 
@@ -32,7 +33,8 @@ class Outputs:
     def check(self, ctx: JobContext) -> list[str]:
         """Let every sink check the environment. Returns notices, each once.
 
-        Raises ConfigError with all that is to be changed: nobody starts once for each missing topic.
+        Raises ConfigError with all that is to be changed: nobody starts once for each missing topic. Raises Retryable,
+        with advice, of the first sink whose system does not answer.
         """
         several = len(self.committers) > 1 or ctx.settings.get("parallelism", 1) != 1
         margin: Mapping[str, Json] = {"commit_margin": COMMIT_MARGIN if several else 0.0}
@@ -45,6 +47,8 @@ class Outputs:
                     said_by.setdefault(notice, []).append(sink.name)
             except ConfigError as error:
                 wrong[str(error)] = None
+            except Retryable as error:
+                raise type(error)(f"sink {sink.name!r}: {error}. {_advice(sink.sink, error, told)}") from error
         if wrong:
             raise ConfigError("\n".join(wrong))
         self._expect_one_scope(ctx)
@@ -83,3 +87,10 @@ class Outputs:
     def close(self) -> None:
         for committer in self.committers.values():
             committer.close()
+
+
+def _advice(sink: Sink[Any], error: Retryable, ctx: JobContext) -> str:
+    """What to look at when the system of a sink does not answer."""
+    if isinstance(error, RegistryAway):
+        return "Check that the registry runs at that address and lets this job in"
+    return sink.advice(ctx) if isinstance(sink, Advises) else "Check that its system runs there and lets this job in"

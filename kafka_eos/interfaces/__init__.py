@@ -56,7 +56,7 @@ from kafka_eos.interfaces.commits import (
 )
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
-from kafka_eos.interfaces.guarantees import Guarantee, OneScope, Priced, SaysWhy, Unshared
+from kafka_eos.interfaces.guarantees import Advises, Guarantee, OneScope, Priced, SaysWhy, Unshared
 from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
 from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
@@ -95,6 +95,7 @@ from kafka_eos.interfaces.values import Json, Position, Positions
 from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
+    "Advises",
     "Alignment",
     "Announces",
     "Answer",

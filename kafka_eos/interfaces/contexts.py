@@ -23,6 +23,7 @@ class JobContext:
     """What a connector may need to know of the job's settings, if the engine says it.
 
     ``bootstrap_servers``, ``kafka_config``  for connectors that were not given their own
+    ``bootstrap_servers_origin``             where the first of them was set, for people
     ``checkpoint_interval``                  seconds
     ``parallelism``                          subtasks
     ``kafka_share``                          in a worker: bytes that a Kafka source may hold, and half a producer's

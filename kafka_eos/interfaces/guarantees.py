@@ -9,6 +9,8 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from kafka_eos.interfaces.contexts import JobContext
+
 
 class Guarantee(enum.Enum):
     """What a source or sink can promise; a path has the weakest of its ends."""
@@ -31,6 +33,14 @@ class Priced(Protocol):
 
     def price(self) -> Sequence[str]:
         """Plain sentences for ``explain``, each about one thing: when rows are visible, what is locked, what stays."""
+
+
+@runtime_checkable
+class Advises(Protocol):
+    """A sink that says what to look at if its system does not answer at a start."""
+
+    def advice(self, ctx: JobContext) -> str:
+        """One sentence without its full stop: what to check, and where the address and the login are said."""
 
 
 @runtime_checkable

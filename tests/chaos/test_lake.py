@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -28,7 +27,6 @@ from tests.chaos.harness import Job, expected
 from tests.chaos.running import has_output, manifests, standing, storage
 from tests.chaos.storm import Storm
 from tests.chaos.test_tables import A_RECOVERY, AN_EPOCH, doctor
-from tests.contract import s3_server
 from tests.marks import campaign
 
 Rows = list[tuple[str, int, int]]
@@ -53,28 +51,6 @@ ALONE = (
 """A job with one sink has no step between two commits."""
 LEDGERS = {"lives", "made", "staged", "ledger"}
 """Tables that the sink keeps in its schema."""
-
-
-@pytest.fixture
-def lake(new_job: Callable[..., Job], database: Callable[[], str], tmp_path: Path) -> Callable[..., Job]:
-    def make(records: int = 300, where: str = "", **environment: Any) -> Job:
-        (tmp_path / "tables").mkdir()
-        given = {
-            "TEST_DATABASE": database(),
-            "TEST_OUT_DIR": where or str(tmp_path / "lake"),
-            "TEST_TABLES": str(tmp_path / "tables"),
-            **environment,
-        }
-        return new_job(records, app="lake.py", **given)
-
-    return make
-
-
-@pytest.fixture
-def s3(tmp_path: Path) -> Iterator[str]:
-    """The address of an empty prefix of a real server."""
-    with s3_server.reachable(tmp_path / "s3") as port:
-        yield s3_server.address(port, "lake")
 
 
 def place(job: Job) -> tuple[fs.FileSystem, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import boto3
 import pyarrow as pa
@@ -27,12 +26,6 @@ OF_A_TABLE = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[str]:
-    with s3_server.reachable(tmp_path / "s3") as port:
-        yield f"http://127.0.0.1:{port}"
-
-
 @pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(
@@ -44,19 +37,17 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     ],
 )
 def test_tables_in_a_bucket_have_each_epoch_once_and_nothing_is_left_over(
-    new_job: Callable[..., Job], endpoint: str, tmp_path: Path, script: tuple[str, ...], workers: int
+    in_bucket: Callable[..., Job], script: tuple[str, ...], workers: int
 ) -> None:
-    job = new_job(
-        300,
-        app="lake_in_bucket.py",
-        TEST_BUCKET=f"s3://{s3_server.BUCKET}/{PREFIX}",
-        TEST_ENDPOINT=endpoint,
-        TEST_CATALOG=tmp_path / "catalog.db",
-        KAFKA_EOS_PARALLELISM=workers,
-    )
+    job = in_bucket(KAFKA_EOS_PARALLELISM=workers)
 
     job.run(";".join(script))
 
+    check(job)
+
+
+def check(job: Job) -> None:
+    """Each table holds what the input makes, and nothing is left over."""
     wanted = sorted(expected(harness.read(job.bootstrap, job.input)))
     newest = sorted({row[0]: row for row in sorted(wanted, key=lambda row: row[2])}.values())
     assert told(delta(job, "delta").to_pyarrow_table()) == told(iceberg(job, "totals").scan().to_arrow()) == wanted

@@ -545,7 +545,7 @@ def test_raw_lines_pass_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("value", "envelope"), [(bytes, True), (str, True), ("avro", False)])
 def test_a_format_that_does_not_fit_is_refused_at_once(value: Any, envelope: bool, tmp_path: Path) -> None:
     value = AvroCodec(Order) if value == "avro" else value
-    with pytest.raises(ConfigError, match="cannot hold values in the format"):
+    with pytest.raises(ConfigError, match="a file of lines cannot hold values in the format"):
         FileSink(tmp_path, value=value, envelope=envelope)
 
 

@@ -40,7 +40,7 @@ class JsonLines:
         codec: Codec[Any] = codec_for(Any if value is None else value)
         if codec.name in _BINARY or (envelope and codec.name != "json"):
             what = "its envelope holds JSON" if envelope else "it writes lines of text"
-            raise ConfigError(f"FileSink cannot hold values in the format {codec.name!r}: {what}.")
+            raise ConfigError(f"a file of lines cannot hold values in the format {codec.name!r}: {what}.")
         return LinesLayout(codec, envelope, self.compression is not None)
 
     def describe(self) -> Mapping[str, Json]:

@@ -87,7 +87,7 @@ class UploadPromise:
                 "announced": bool(announced),
             } if len(payload) == 7 and _is_below(name) and all(isinstance(tag, str) for tag in tags):
                 return UploadPromise(name, upload, mark, tuple(map(str, tags)), size, announced)
-        raise CorruptCheckpoint(f"not a committable of a FileSink on S3: {dict(payload)!r}")
+        raise CorruptCheckpoint(f"not a committable of files on S3: {dict(payload)!r}")
 
 
 def _is_below(name: str) -> bool:

@@ -1,9 +1,14 @@
-"""What is checked of all sinks together: two names of one table would make the commit of one count for the other."""
+"""What is checked of all sinks.
+
+Two names of one table would make the commit of one count for the other. Who gets no answer is told where to look.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +17,25 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.connectors.dbapi import Connection, Database, DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
+from kafka_eos.connectors.kafka import KafkaSink
+from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.outputs import Outputs
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext, Sink
 from kafka_eos.testing import ListSource
 from tests.contract.lakes import RestLake
 
 CONTEXT = JobContext("orders", Term(1), {})
+NOBODY = "127.0.0.1:1"
+"""Where nobody listens."""
 
 
 class Order(msgspec.Struct):
@@ -62,3 +74,68 @@ def test_one_iceberg_table_under_two_names_is_refused(tmp_path: Path) -> None:
         check(tmp_path, sink, same)
         with pytest.raises(ConfigError, match=r"same table under two names, iceberg:.*Give both the same name"):
             check(tmp_path, sink, other)
+
+
+class Away(Database):
+    """It does not answer."""
+
+    driver = sqlite3
+    name = "sqlite:/away"
+
+    def connect(self) -> Connection:
+        raise sqlite3.OperationalError("it is away")
+
+
+class Silent(Receiver):
+    """Nor does this."""
+
+    name = "the ledger of accounts"
+
+    def look(self) -> None:
+        raise ConnectionRefusedError("nobody listens")
+
+    def send(self, rows: Sequence[Row]) -> None:
+        raise AssertionError("nothing is to be sent")
+
+
+CATALOG = {"type": "rest", "uri": f"http://{NOBODY}"}
+UNANSWERED: dict[str, tuple[Callable[[Path], Sink[Any]], str]] = {
+    "postgres": (
+        lambda _: PostgresSink("host=127.0.0.1 port=1 dbname=shop", "rows", value=Order),
+        "PostgreSQL .*conninfo .*PGPASSWORD",
+    ),
+    "dbapi": (lambda _: DbApiSink(Away(), "rows", {"id": "BIGINT"}), "the database .*Away.connect says where"),
+    "iceberg": (
+        lambda _: IcebergSink("shop.rows", properties=CATALOG),
+        "catalog 'default' .*PYICEBERG_CATALOG__DEFAULT",
+    ),
+    "http": (lambda home: HttpSink(f"http://{NOBODY}/rows", outbox=home / "outbox"), f"http://{NOBODY}/rows runs and"),
+    "idempotent": (lambda home: IdempotentSink(Silent(), outbox=home / "outbox"), "the ledger of accounts runs and"),
+}
+
+
+@pytest.mark.parametrize("kind", UNANSWERED)
+def test_who_gets_no_answer_is_told_where_to_look(kind: str, tmp_path: Path) -> None:
+    make, advice = UNANSWERED[kind]
+
+    with pytest.raises(Retryable, match=f"^sink 'sink-0': .*Check that {advice}") as raised:
+        check(tmp_path, make(tmp_path))
+
+    assert "bootstrap_servers" not in str(raised.value), "advice on another system"
+
+
+def test_kafka_is_looked_for_where_the_sink_says_or_else_the_setting() -> None:
+    settings = {"bootstrap_servers": "here:9092", "bootstrap_servers_origin": "the file app.toml"}
+    context = JobContext("orders", Term(1), settings)
+
+    assert "has bootstrap_servers='there:9092'" in KafkaSink("out", bootstrap_servers="there:9092").advice(context)
+    assert "bootstrap_servers is here:9092, from the file app.toml" in KafkaSink("out").advice(context)
+
+
+def test_an_outbox_that_cannot_be_written_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "outbox").write_text("in its way")
+
+    with pytest.raises(ConfigError, match="rows for http.* cannot wait in the outbox: .*this is a file") as raised:
+        check(tmp_path, HttpSink(f"http://{NOBODY}/rows", outbox=tmp_path / "outbox"))
+
+    assert "FileSink" not in str(raised.value)
