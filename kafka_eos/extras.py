@@ -15,7 +15,7 @@ MODULES: Final = {
     "spark": _SPARK,
     "audit": (*_SPARK, "numpy", "jinja2"),
     "postgres": ("psycopg",),
-    "registry": ("httpx2", "authlib", "attrs", "cachetools"),
+    "registry": ("httpx2", "authlib", "attrs", "cachetools", "jsonschema_rs"),
     "protobuf": ("google.protobuf",),
     "parquet": ("pyarrow",),
     "s3": ("boto3", "botocore"),

@@ -1,14 +1,15 @@
 """JSON with a schema registry: ``json_schema(Order, registry=registry)``.
 
 The schema that is written is derived from the type; one that is read may be anybody's. Rule: JSON names its fields, so
-the type alone decides what is read, record by record, as it does without a registry. What is written is read again
-first: the schema is that of the type, and nobody else compares the two.
+the type alone decides what is read, record by record, as it does without a registry. What is written is compared with
+the schema that is registered for it, as serializers themselves look at little of what they are given.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 import pydantic
@@ -17,6 +18,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import Json
 from kafka_eos.schemas import types
 from kafka_eos.schemas.json import JsonCodec
+from kafka_eos.schemas.languages.json_schema.checking import checked
 from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
 from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, closed, draft_07, of_document
 from kafka_eos.schemas.languages.json_schema.parts import in_parts
@@ -60,25 +62,16 @@ class _Json(Generic[T]):
 
     def __init__(self, tp: type[T], references: Mapping[type, str]) -> None:
         codec: JsonCodec[T] = JsonCodec(tp)
-        self.type, self._encode, self._decode = tp, codec.encode, codec.decode
+        self.type, self._decode = tp, codec.decode
         written = closed(_schema(tp, "serialization"))
         self.record = str(written.get("title", type_name(tp))) if isinstance(written, dict) else type_name(tp)
         self.schema: Json = {"$schema": DRAFT, **written} if isinstance(written, dict) else written
         self.written = in_parts(written, subjects_of(references, _held(written, references), tp))
+        self._encode = checked(written, type_name(tp), codec.encode)
         self._here, self._read = Side(written, {}), Side(_schema(tp, "validation"), {})
 
     def encoder(self, before: bytes) -> Callable[[T], bytes]:
-        write, read, name = self._encode, self._decode, type_name(self.type)
-
-        def encode(value: T) -> bytes:
-            data = write(value)
-            back = read(data)
-            again = write(back)
-            if again != data and _plain(json.loads(again)) != _plain(json.loads(data)):
-                raise ValueError(f"not a valid {name}: it would be read as {back!r:.200}")
-            return before + data
-
-        return encode
+        return partial(self._encode, before)
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
         _parsed(writer)
@@ -106,18 +99,6 @@ def _schema(tp: Any, mode: Literal["serialization", "validation"]) -> Schema:
         return draft_07(tp.model_json_schema(mode=mode) if is_model(tp) else types.json_schema(tp))
     except (TypeError, ValueError, NotImplementedError, pydantic.errors.PydanticUserError) as error:
         raise PlanError(f"type {type_name(tp)} has no JSON schema: {reason(error)}") from error
-
-
-def _plain(value: Any) -> str:
-    """As text, the same for the same numbers, and for lists in any order: sets have none."""
-    match value:
-        case dict():
-            return f"{{{','.join(f'{json.dumps(name)}:{_plain(each)}' for name, each in sorted(value.items()))}}}"
-        case list():
-            return f"[{','.join(sorted(map(_plain, value)))}]"
-        case float() if value.is_integer():
-            return str(int(value))
-    return json.dumps(value)
 
 
 def _side(schema: RegisteredSchema, registry: Registry) -> Side:
