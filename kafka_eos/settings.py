@@ -231,7 +231,7 @@ class Settings(BaseModel):
     http: HttpAddress | None = None
     """``host:port`` at which the job answers questions: docs/metrics.md. Port 0 is a free one."""
     http_ready_within: Duration = 60.0
-    """A job of which an epoch is under way for longer is not ready."""
+    """A job of which an epoch is under way, or overdue, for longer is not ready."""
 
     otel: bool = False
     """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` in the environment says where."""

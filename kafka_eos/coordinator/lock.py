@@ -51,8 +51,7 @@ def _held(path: Path, taken: str) -> Iterator[None]:
         if not _locked(fd):
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
             raise JobLocked(taken.replace("{}", holder) + _how_to_end(holder))
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        _write_pid(fd, path)
         yield
     finally:
         os.close(fd)
@@ -64,13 +63,25 @@ def _made(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        what = f"the directory {path.parent} cannot be used: {error.strerror}"
-        if is_full(error):
-            raise Retryable(f"{what}. Make room there, then start again") from error
-        raise ConfigError(
-            f"{what}. Give this user the right to write there, or name another one: checkpoint_dir, or state_dir for "
-            "local state"
-        ) from error
+        raise _unusable(path, error) from error
+
+
+def _write_pid(fd: int, path: Path) -> None:
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError | Retryable:
+    what = f"the directory {path.parent} cannot be used: {error.strerror}"
+    if is_full(error):
+        return Retryable(f"{what}. Make room there, then start again")
+    return ConfigError(
+        f"{what}. Give this user the right to write there, or name another one: checkpoint_dir, or state_dir for "
+        "local state"
+    )
 
 
 def _how_to_end(pid: str) -> str:

@@ -65,7 +65,7 @@ _ALL: Final = (
         "checkpoint_waiting_seconds",
         "gauge",
         (),
-        "How long the oldest epoch is under way, over restarts; 0 if none is.",
+        "How long the oldest epoch is under way, over restarts, or overdue; 0 if none is.",
     ),
     Metric("last_checkpoint_epoch", "gauge", (), "The newest epoch that is committed in this run."),
     Metric("last_checkpoint_timestamp_seconds", "gauge", (), "When it was."),

@@ -5,6 +5,7 @@ Rule: the clock is an argument of its maker, events may come from any thread, an
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -54,6 +55,10 @@ class Observed:
         """When the newest committed epoch began, or the session: what is open is not older."""
         self._batches = False
         """Is nothing open between epochs?"""
+        self._interval = self._least_pause = math.inf
+        """Seconds from one epoch to the next, and at least between the end of one and the beginning of the next."""
+        self._due = math.inf
+        """When the next epoch has to begin, if none is under way: nothing tells of one that does not."""
         self._decided: dict[int, Mapping[str, int]] = {}
         """Records by sink of epochs that are decided and, as far as is known, not committed."""
         self._decide_seconds = 0.0
@@ -86,7 +91,7 @@ class Observed:
             yield self._samples
 
     def readiness(self, within: float) -> Readiness:
-        """Does the job process rows, and is no epoch under way for longer than ``within`` seconds?"""
+        """Does the job process rows, and is no epoch under way, or overdue, for longer than ``within`` seconds?"""
         with self._lock:
             if self._ended is not None:
                 return Readiness(False, self._ended)
@@ -98,12 +103,13 @@ class Observed:
         return Readiness(True, "processes rows")
 
     def _waits(self) -> float:
-        """Seconds for which the oldest epoch that is not committed has been under way, over restarts.
+        """Seconds for which the oldest epoch that is not committed has been under way, over restarts, or is overdue.
 
         Not between a restart and the next epoch: that is as long as the interval, and nobody is late.
         """
-        until = self._clock() if self._quiet_since is None else self._quiet_since
-        return max((until - at for at in self._begun.values()), default=0.0)
+        now = self._clock()
+        until = now if self._quiet_since is None else self._quiet_since
+        return max([0.0, now - self._due, *(until - at for at in self._begun.values())])
 
     # ------------------------------------------------------------ events
 
@@ -115,6 +121,11 @@ class Observed:
         self._starting = "starts, or recovers"
         self._samples.set("standing_by", 0)
 
+    def _on_plan(self, facts: Mapping[str, Any]) -> None:
+        settings = {each["name"]: each["value"] for each in facts["settings"]}
+        self._interval = float(settings["checkpoint_interval"])
+        self._least_pause = float(settings["checkpoint_min_pause"])
+
     def _on_running(self, facts: Mapping[str, Any]) -> None:
         self._samples.set("running", 1)
         self._samples.set("term", facts["term"])
@@ -122,6 +133,7 @@ class Observed:
         self._before.clear()
         self._batches, self._open_since = facts.get("batches", False), self._clock()
         self._quiet_since = self._open_since
+        self._due = math.inf if self._batches else self._open_since + self._interval
         # An attempt may end between the two; then its successor commits, and says no more than where it goes on.
         for epoch, records in self._decided.items():
             if epoch <= facts["base"]:
@@ -132,6 +144,7 @@ class Observed:
     def _on_restarting(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("restarts", 1, _REASONS[facts["what"]])
         self._quiet_since = None  # an attempt that dies before its first epoch is no rest
+        self._due = math.inf
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
         self._samples.replace("open_outputs", {})
@@ -146,7 +159,7 @@ class Observed:
         self._end("ended: drained and committed")
 
     def _end(self, how: str) -> None:
-        self._ended = how
+        self._ended, self._due = how, math.inf
         self._samples.set("running", 0)
         self._samples.set("standing_by", 0)
 
@@ -196,6 +209,7 @@ class Observed:
 
     def _on_triggered(self, facts: Mapping[str, Any]) -> None:
         self._barriers[facts["epoch"]] = now = self._clock()
+        self._due = math.inf
         if self._quiet_since is not None:
             rest = now - self._quiet_since
             self._begun = {epoch: at + rest for epoch, at in self._begun.items()}
@@ -248,6 +262,9 @@ class Observed:
         for sink, (began, ended) in facts.get("commits", {}).items():
             self._samples.observe("sink_seconds", max(0.0, ended - began), sink, "commit")
         self._open_since = self._barriers.get(epoch, self._open_since)
+        if not self._batches and epoch >= max(self._barriers, default=epoch):
+            now = self._clock()
+            self._due = max(now + self._least_pause, self._barriers.get(epoch, now) + self._interval)
         self._forget(epoch)
 
     def _commit(self, records: Mapping[str, int]) -> None:

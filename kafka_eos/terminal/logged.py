@@ -15,6 +15,8 @@ from kafka_eos.terminal.totals import Totals
 
 LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0
+REPEAT_SECONDS: Final = 30.0
+"""Between two lines with the same notice: what is waited for is tried every two seconds."""
 _WARNINGS = frozenset({"restarting", "hung", "silent", "given-up", "dead-letters", "late-rows", "unshown"})
 _OFTEN = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
@@ -26,6 +28,8 @@ class EventLog(Totals):
         super().__init__()
         self._clock, self._told = clock, -PROGRESS_SECONDS
         self._seen: set[tuple[str, str, str]] = set()
+        self._notices: dict[str, float] = {}
+        """When each was logged last."""
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         super().__call__(event, facts)
@@ -35,9 +39,17 @@ class EventLog(Totals):
             if self._clock() - self._told < PROGRESS_SECONDS:
                 return
             self._told = self._clock()
+        if event == "notice" and self._repeats(str(facts["text"])):
+            return
         if event == "dead-letters":
             self._refused(facts)
         LOG.log(_level(event), "%s", _message(event, facts), extra={logs.EVENT_FIELD: (event, dict(facts))})
+
+    def _repeats(self, text: str) -> bool:
+        """Was it logged a moment ago?"""
+        now = self._clock()
+        self._notices = {each: at for each, at in self._notices.items() if now - at < REPEAT_SECONDS}
+        return self._notices.setdefault(text, now) != now
 
     def _refused(self, facts: Mapping[str, object]) -> None:
         """The first few records that were refused, a line each, once."""
@@ -60,5 +72,9 @@ def _level(event: str) -> int:
 
 def _message(event: str, facts: Mapping[str, object]) -> str:
     """What happened, with the reason if there is one: the rest is in the facts."""
-    said = facts.get("text", facts.get("reason"))
-    return event if not said else f"{event}: {said}"
+    if event in ("hung", "silent"):
+        where = f", at {facts['place']}" if "place" in facts else ""
+        said = f"worker {facts['worker']}, process {facts['process']}, for {facts['seconds']:g} s{where}"
+    else:
+        said = str(facts.get("text", facts.get("reason", "")))
+    return f"{event}: {said}" if said else event

@@ -197,6 +197,35 @@ def test_each_record_that_was_refused_is_a_line_once(caplog: pytest.LogCaptureFi
     assert told.count("the record at orders/2/17 was refused by operator parse: ValueError: no") == 1
 
 
+def test_a_notice_that_is_repeated_is_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = EventLog(lambda: now[0])
+    caplog.set_level(logging.INFO, "kafka_eos")
+    for second in range(0, 61, 2):
+        now[0] = float(second)
+        log("notice", {"text": "go on: there is no room"})
+        if second == 10:
+            log("notice", {"text": "topic in has a new partition"})
+
+    told = [each.getMessage() for each in caplog.records]
+    assert told == [
+        "notice: go on: there is no room",
+        "notice: topic in has a new partition",
+        *["notice: go on: there is no room"] * 2,
+    ]
+
+
+def test_a_worker_that_hangs_is_a_line_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    told = {"worker": 1, "process": 77, "seconds": 30.0, "stacks": "Thread 1"}
+    EventLog()("hung", {**told, "place": "operator parse, record orders/2/17"})
+    EventLog()("silent", told)
+
+    assert [each.getMessage() for each in caplog.records] == [
+        "hung: worker 1, process 77, for 30 s, at operator parse, record orders/2/17",
+        "silent: worker 1, process 77, for 30 s",
+    ]
+
+
 def test_events_are_lines_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     log = EventLog(lambda: now[0])

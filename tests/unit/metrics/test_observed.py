@@ -192,6 +192,43 @@ def test_a_restarted_job_is_ready_until_its_next_checkpoint_is_due(job: Job) -> 
     assert not job.observed.readiness(60).ready
 
 
+def test_an_epoch_that_does_not_begin_is_overdue(job: Job) -> None:
+    """The files of old ones are dropped first, and a store that hangs meanwhile fails nothing."""
+    job.tells(
+        "plan",
+        settings=[{"name": "checkpoint_interval", "value": "10.0"}, {"name": "checkpoint_min_pause", "value": "2.0"}],
+    )
+    job.runs()
+    job.now += 70
+    assert job.observed.readiness(60).ready
+    job.now += 1
+    assert not job.observed.readiness(60).ready
+    job.tells("triggered", epoch=1)
+    job.now += 9
+    assert job.observed.readiness(60).ready
+    job.commits(1)
+    job.now += 2
+    assert job.value("checkpoint_waiting_seconds") == 0
+    job.now += 61
+    assert job.value("checkpoint_waiting_seconds") == 61
+    job.tells("restarting", what="attempt failed", reason="", in_a_row=1)
+    assert job.value("checkpoint_waiting_seconds") == 0
+    job.runs(term=2, base=1, batches=True)
+    job.now += 600
+    assert job.observed.readiness(60).ready, "a batch begins when there is something to read"
+
+
+def test_a_job_that_has_ended_owes_no_epoch(job: Job) -> None:
+    job.tells(
+        "plan",
+        settings=[{"name": "checkpoint_interval", "value": "1.0"}, {"name": "checkpoint_min_pause", "value": "0.0"}],
+    )
+    job.runs()
+    job.tells("stopped")
+    job.now += 600
+    assert job.value("checkpoint_waiting_seconds") == 0
+
+
 def test_attempts_that_die_before_their_first_epoch_are_no_rest(job: Job) -> None:
     job.runs()
     job.tells("triggered", epoch=1)
