@@ -103,7 +103,7 @@ def _detail(node: Node) -> str:
         case Process(timers=event, processing_timers=clock) if event or clock:
             return f"keeps state and timers{' of the clock' if clock and not event else ''}"
         case CountedWindows():
-            return f"keeps state; {node.assigner}"
+            return f"keeps state{_lifetime(node.ttl)}; {node.assigner}"
         case Windows():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             trigger = "" if node.trigger is None else f", {node.trigger}"
@@ -270,10 +270,11 @@ def _growing(plan: Plan) -> Iterator[str]:
                 yield f"{_keeps_all(node)}, or put a .window(…) of time before it"
             case Process(grows=True):
                 yield _keeps_all(node)
-            case CountedWindows():
+            case CountedWindows(ttl=None):
                 yield (
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
-                    "every key it has seen, for ever; if keys come and go, use a window of time"
+                    "every key it has seen, for ever; if keys come and go, let what they leave end with "
+                    ".window(…, ttl=Ttl(…)), or use a window of time"
                 )
 
 

@@ -23,7 +23,7 @@ from kafka_eos.schemas.raw import BytesCodec, StrCodec
 from kafka_eos.schemas.registries.registry import Registry
 from kafka_eos.schemas.stored import register_codec
 from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_message, is_model, type_name
-from kafka_eos.schemas.windowed import Elements, WindowedCodec
+from kafka_eos.schemas.windowed import Elements, RowPanes, WindowedCodec
 from kafka_eos.schemas.wire import EachValue, MsgpackList
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "MsgpackCodec",
     "Partials",
     "Registry",
+    "RowPanes",
     "StrCodec",
     "WindowedCodec",
     "avro",

@@ -4,6 +4,7 @@
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
     elements-…         lists of values with their places in event time
+    row-panes-…        values by the number of the row that each begins with
     maybe-…            the value, or None
     key, raw, utf-8    as ever
     anything else      what ``register_codec`` was told, or the bytes
@@ -30,11 +31,12 @@ from kafka_eos.schemas.counted import Counted
 from kafka_eos.schemas.maybe import Maybe
 from kafka_eos.schemas.msgpack import KeyCodec
 from kafka_eos.schemas.raw import BytesCodec, StrCodec
-from kafka_eos.schemas.windowed import Elements
+from kafka_eos.schemas.windowed import Elements, RowPanes
 
 _COUNTED = "counted-"
 _ELEMENTS = "elements-"
 _MAYBE = "maybe-"
+_ROW_PANES = "row-panes-"
 _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 
@@ -43,7 +45,7 @@ def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
 
     ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
-    if name in _MADE or name.startswith((_COUNTED, _ELEMENTS, _MAYBE)):
+    if name in _MADE or name.startswith((_COUNTED, _ELEMENTS, _MAYBE, _ROW_PANES)):
         raise ConfigError(f"there is a codec {name!r} already: give yours another name")
     _MADE[name] = made
 
@@ -54,6 +56,8 @@ def stored_codec(name: str, schema: Json) -> Codec[Any]:
         return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
     if name.startswith(_ELEMENTS):
         return Elements(stored_codec(name.removeprefix(_ELEMENTS), schema))
+    if name.startswith(_ROW_PANES):
+        return RowPanes(stored_codec(name.removeprefix(_ROW_PANES), schema))
     if name.startswith(_MAYBE):
         return Maybe(stored_codec(name.removeprefix(_MAYBE), schema))
     made = _MADE.get(name)

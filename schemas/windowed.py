@@ -1,4 +1,4 @@
-"""Codecs of what windows make of values: their results, and all that is in one.
+"""Codecs of what windows make of values: their results, all values of one, and all panes of a key.
 
 The key of a result may be of any type that a key has, which no type of MessagePack tells. Rule: a value inside is in
 its own codec, and evolves by it.
@@ -6,7 +6,7 @@ its own codec, and evolves by it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,6 +23,7 @@ _KEY: Final = KeyCodec()
 _encode = msgspec.msgpack.Encoder().encode
 _result = msgspec.msgpack.Decoder(tuple[bytes, int, int, bytes]).decode
 _elements = msgspec.msgpack.Decoder(list[tuple[tuple[int, int, int], bytes]]).decode
+_panes = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +80,27 @@ class Elements(Generic[T]):
 
     def reader_of(self, schema: Json) -> Elements[T]:
         return Elements(reader_of(self.inner, schema))
+
+
+@dataclass(frozen=True, slots=True)
+class RowPanes(Generic[T]):
+    """What the panes of one key hold, by the number of the row that each begins with; in ``inner``."""
+
+    inner: Codec[T]
+
+    @property
+    def name(self) -> str:
+        return f"row-panes-{self.inner.name}"
+
+    @property
+    def schema(self) -> Json:
+        return self.inner.schema
+
+    def encode(self, value: Mapping[int, T]) -> bytes:
+        return _encode([(first, self.inner.encode(value[first])) for first in sorted(value)])
+
+    def decode(self, data: bytes) -> dict[int, T]:
+        return {first: self.inner.decode(held) for first, held in _panes(data)}
+
+    def reader_of(self, schema: Json) -> RowPanes[T]:
+        return RowPanes(reader_of(self.inner, schema))

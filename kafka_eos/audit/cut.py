@@ -296,7 +296,7 @@ def _is_told(node: Node) -> bool:
 
 def expires(node: Node) -> bool:
     """Does the node have state with a time to live? Asks a process function, by opening one."""
-    if isinstance(node, Fold | Reduce):
+    if isinstance(node, Fold | Reduce | CountedWindows):
         return node.ttl is not None
     if not isinstance(node, Process):
         return False

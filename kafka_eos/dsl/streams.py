@@ -482,6 +482,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         trigger: Trigger | None = None,
         lateness: float = 0,
         late: OutputTag[T] | None = None,
+        ttl: Ttl | None = None,
     ) -> WindowedStream[K, T]:
         """Windows for each key; what becomes of them is said by the verb that follows.
 
@@ -492,6 +493,9 @@ class KeyedStream(Upstream, Generic[K, T]):
         ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
         later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
         silently away. Needs ``with_timestamps`` behind every source of the stream.
+
+        ``ttl`` is for ``rows`` and ``global_``, which do not end with time: what a key has is gone that time after its
+        last row, and the next one is its first again. Without it what unfinished windows hold stays for ever.
         """
         if not isinstance(assigner, _Assigner):
             raise mistake(
@@ -502,9 +506,12 @@ class KeyedStream(Upstream, Generic[K, T]):
         late_for = quoted(lambda: milliseconds(lateness, "lateness=", 0))
         if isinstance(assigner, RowCount) and (lateness or late is not None):
             raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
+        self._expect_ttl(ttl)
+        if ttl is not None and not isinstance(assigner, RowCount):
+            raise mistake(f"{assigner}: event time ends them, and nothing is left of them then; leave out ttl=.")
         if trigger is not None:
             self._check_trigger(assigner, trigger, lateness)
-        return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger)
+        return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger, ttl)
 
     @staticmethod
     def _check_trigger(assigner: _Assigner, trigger: Trigger, lateness: float) -> None:
@@ -763,9 +770,11 @@ class WindowedStream(Upstream, Generic[K, T]):
         lateness: int,
         late: OutputTag[T] | None,
         trigger: Trigger | None,
+        ttl: Ttl | None,
     ) -> None:
         super().__init__(draft, node, tp)
         self._assigner, self._lateness, self._late, self._trigger = assigner, lateness, late, trigger
+        self._ttl = ttl
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
         """The values of a window, made one by ``fn``: in any order, and in parts.
@@ -937,7 +946,7 @@ class WindowedStream(Upstream, Generic[K, T]):
 
     def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
         if isinstance(self._assigner, RowCount):
-            parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents}
+            parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "ttl": self._ttl}
             return Stream(self._draft, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
         if isinstance(self._trigger, OnCount):

@@ -236,8 +236,9 @@ def session(*, gap: float) -> Session:
 def rows(count: int, *, every: int | None = None) -> RowCount:
     """Windows of ``count`` rows of a key as they come, without time; ``every`` so many rows one, of the last ``count``.
 
-    Its window tells rows by their number. The trap: which rows are together depends on the order in which they come,
-    and that is only fixed within a partition. PlanError if ``every`` is more than ``count``.
+    Its window tells rows by their number. Without ``every`` nothing is left of one that is full, its number neither: so
+    each window of a key is from 0 to ``count``. The trap: which rows are together depends on the order in which they
+    come, and that is only fixed within a partition. PlanError if ``every`` is more than ``count``.
     """
     step = count if every is None else every
     if not (_positive(count) and _positive(step) and step <= count):

@@ -49,6 +49,16 @@ def event_time_of(time: Known | None, operator: str) -> Known:
     return time
 
 
+def keys_in_time(batch: Batch[Any], state: ValueState[Any]) -> Iterator[Any]:
+    """The keys of the rows. The clock of ``state``, which expires in event time, is at each row's when its key comes
+    out.
+    """
+    times, advance = batch.origin.timestamps(), state.advance
+    for key, row in zip(batch.keys or (), batch.rows, strict=True):
+        advance(times[row])
+        yield key
+
+
 def no_broadcast(descriptor: StateDescriptor[Any]) -> ValueState[Any]:
     """Where nothing is broadcast."""
     raise Bug(f"broadcast state {descriptor.name!r} was asked for where nothing is broadcast")

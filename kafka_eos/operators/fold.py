@@ -10,14 +10,14 @@ accumulator *in place* also changes what was emitted before and is not written y
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from kafka_eos.interfaces import Codec, StateDescriptor, Ttl
 from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.base import OperatorContext, keys_in_time
 from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
 from kafka_eos.records import Batch
 
@@ -81,13 +81,7 @@ class Fold:
 
     def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """The keys of the rows. In event time the clock is at each row's time when its key comes out."""
-        return self._advancing(batch) if self._event_time else batch.keys or ()
-
-    def _advancing(self, batch: Batch[Any]) -> Iterator[Any]:
-        times, advance = batch.origin.timestamps(), self._state.advance
-        for key, row in zip(batch.keys or (), batch.rows, strict=True):
-            advance(times[row])
-            yield key
+        return keys_in_time(batch, self._state) if self._event_time else batch.keys or ()
 
     def _try(self, entry: tuple[int, Any] | None) -> None:
         if entry is not None:

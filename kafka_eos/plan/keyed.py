@@ -138,6 +138,7 @@ class CountedWindows(Node):
     assigner: RowCount
     contents: Contents
     key_codec: Codec[Any]
+    ttl: Ttl | None = None
 
     @property
     def definition(self) -> Json:

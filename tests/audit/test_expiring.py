@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Ttl
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Ttl, rows
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.cut import cut
 from kafka_eos.ids import SplitId
@@ -135,10 +135,14 @@ def test_what_lies_behind_state_that_expires_is_told_by_the_plan() -> None:
     keyed.process(Once, name="once").sink(MemorySink(), name="minutes")
     merged = keyed.fold(name="merged", init=int, step=count, merge=add, ttl=Ttl(9))
     merged.sink(MemorySink(), name="totals")
+    keyed.window(rows(3)).reduce(max, name="of-three").sink(MemorySink(), name="threes")
+    keyed.window(rows(2), ttl=Ttl(60)).reduce(max, name="of-two").sink(MemorySink(), name="pairs")
 
     found = cut(pipeline.plan())
 
-    assert {sink.name for sink in found.plan.sinks} & found.expiring == {"hours", "seconds", "minutes", "totals"}
+    assert {sink.name for sink in found.plan.sinks} & found.expiring == {
+        "hours", "seconds", "minutes", "totals", "pairs"
+    }  # fmt: skip
     assert not found.totals
 
 

@@ -226,8 +226,9 @@ CASES: Mapping[str, Case] = {
             "minutes": [in_order()],
             "highest": [in_order()],
             "merged": [same(field("key", "total", "count", "id"))],
+            "rows": [same()],
         },
-        {"output": 600, "minutes": 600, "highest": 600, "merged": 600},
+        {"output": 600, "minutes": 600, "highest": 600, "merged": 600, "rows": 1200},
     ),
     "timed": Case(
         pipelines.timed,

@@ -31,6 +31,7 @@ from kafka_eos import (
     connect,
     days,
     generated,
+    global_,
     monotonic,
     on_clock,
     on_count,
@@ -236,6 +237,10 @@ def expiring(pipeline: Pipeline, at: Names) -> None:
     gathered = read.key_by(account, name="by-branch")
     merged = gathered.fold(name="two-phases", init=nothing, step=counting, merge=together, emit=named, ttl=minute)
     to_kafka(merged, at, "merged")
+    by_row = read.key_by(account, name="by-row")
+    last_two = by_row.window(rows(2, every=1), ttl=minute).process(in_session, name="last-two", state=Payment)
+    ever = by_row.window(global_(every=1), ttl=Ttl(0.001)).fold(name="ever", init=nothing, step=add, state=Total)
+    to_kafka(last_two.union(ever.map(end_of, name="ever-ends"), name="row-windows"), at, "rows")
 
 
 class Visits(ProcessFunction[str, Payment, Total]):

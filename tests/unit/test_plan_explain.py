@@ -93,6 +93,7 @@ def test_every_setting_is_shown_with_its_origin() -> None:
         (lambda keyed: keyed.distinct(name="f", ttl=None), "process 'f' keeps a row for every key"),
         (lambda keyed: keyed.distinct(name="f", ttl=Ttl(60)), None),
         (lambda keyed: keyed.fold(name="f", init=int, step=max, ttl=Ttl(60)), None),
+        (lambda keyed: keyed.window(rows(3), ttl=Ttl(60)).reduce(max, name="f"), None),
         (lambda keyed: keyed.window(tumbling(seconds=60)).reduce(max, name="f"), None),
         (lambda keyed: keyed.deduplicate(name="f", within=60), None),
     ],

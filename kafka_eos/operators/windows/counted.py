@@ -2,7 +2,7 @@
 
 They know no time: a window is full with a row, and its result comes from that. Rows are numbered from 0 as they come,
 and kept in panes as windows of time are. Where windows do not overlap nothing is left of one that is full, its number
-neither, so the next one begins with 0.
+neither, so the next one begins with 0. With a time to live the same is so of a key that has expired.
 
 Rule: a row that is refused has no number and has changed nothing.
 """
@@ -20,12 +20,9 @@ from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
-from kafka_eos.operators.windows.base import WINDOWS, nothing
+from kafka_eos.operators.windows.base import nothing
+from kafka_eos.operators.windows.numbered import KeyPanes, shelf
 from kafka_eos.records import Batch
-from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state.entries import NumberCodec
-
-COUNTS = "counts"
 
 
 class CountedWindows:
@@ -35,30 +32,27 @@ class CountedWindows:
         assigner = node.assigner
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
-        self._contents, self._key_codec, self._definition = node.contents, node.key_codec, node.definition
+        self._contents, self._shelf = node.contents, shelf(node)
         self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
-        key, held = self._key_codec, self._contents.codec
-        counts: StateDescriptor[Any] = StateDescriptor(COUNTS, key, MsgpackCodec(int))
-        windows = StateDescriptor(WINDOWS, key, held, "map", entry=NumberCodec(), definition=self._definition)
-        return (windows, counts)
+        return self._shelf.states()
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
-        self._cells, self._counts = map(ctx.value_state, self.states())
+        self._shelf.open(ctx)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         items: Sequence[Any] = batch.in_time() if self._contents.by_time else batch.values
         made: list[list[Any]] = []
         refused: list[int] = []
-        for index, (key, item) in enumerate(zip(batch.keys or (), Rows(batch, items), strict=True)):
-            number = self._counts.get(key) or 0
+        for index, (key, item) in enumerate(zip(self._shelf.in_time(batch), Rows(batch, items), strict=True)):
+            number, panes = self._shelf.of(key)
             pane = 0 if self._pane is None else number // self._pane * self._pane
             full = (number + 1) % self._every == 0
             try:
-                acc = self._with(self._cells.get((key, pane)), item, number, kept=not full)
-                outputs = self._result(key, number + 1, pane, acc) if full else []
+                acc = self._with(panes.get(pane), item, number, kept=not full)
+                outputs = self._result(key, number + 1, panes, pane, acc) if full else []
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -66,10 +60,13 @@ class CountedWindows:
             if not self._first.is_tried:
                 self._first.encode(self._ctx.operator, acc)
             made.append(outputs)
-            self._cells.put((key, pane), acc)
-            self._counts.put(key, number + 1)
+            panes[pane] = acc
             if full:
-                self._forget(key, number + 1)
+                self._forget(panes, number + 1)
+            if full and self._every == self._size:
+                self._shelf.drop(key)
+            else:
+                self._shelf.keep(key, number + 1, panes)
         out = spread(batch.without(refused), made)
         out.updates = None
         return out
@@ -91,19 +88,17 @@ class CountedWindows:
             raise nothing()
         return changed
 
-    def _result(self, key: Any, end: int, last: int, changed: Any) -> list[Any]:
+    def _result(self, key: Any, end: int, panes: KeyPanes, last: int, changed: Any) -> list[Any]:
         """Of the window that is full; ``changed``: what its last pane will hold."""
         start = 0 if self._size is None else max(0, end - self._size)
-        parts = [self._cells.get((key, pane)) for pane in range(start, last, self._pane or 1)] if self._pane else []
+        parts = [panes.get(pane) for pane in range(start, last, self._pane or 1)] if self._pane else []
         merge = self._contents.merge
         whole = changed if merge is None else reduce(merge, [*parts, changed])
         return list(self._contents.emit(key, Window(start, end), whole))
 
-    def _forget(self, key: Any, end: int) -> None:
+    def _forget(self, panes: KeyPanes, end: int) -> None:
         """What no later window needs."""
         if self._size is None or self._pane is None:
             return
         for pane in range(max(0, end - self._size), min(end, end - self._size + self._every), self._pane):
-            self._cells.delete((key, pane))
-        if self._every == self._size:
-            self._counts.delete(key)
+            panes.pop(pane, None)

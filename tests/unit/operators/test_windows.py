@@ -22,6 +22,7 @@ from kafka_eos import (
     OutputTag,
     Pipeline,
     Stream,
+    Ttl,
     Window,
     Windowed,
     bounded,
@@ -785,6 +786,15 @@ def test_counts_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
 def test_windows_without_time_have_no_late_rows() -> None:
     with pytest.raises(PlanError, match=r"they know no time(.|\n)*test_windows.py"):
         flow(lambda s: summed(s.window(rows(3), lateness=5)))
+
+
+@pytest.mark.parametrize(
+    ("assigner", "ttl", "why"),
+    [(KINDS["tumbling"], Ttl(60), "event time ends them"), (rows(3), 60, "ttl= is a time to live")],
+)
+def test_a_time_to_live_is_for_windows_that_do_not_end(assigner: Any, ttl: Any, why: str) -> None:
+    with pytest.raises(PlanError, match=rf"{why}(.|\n)*test_windows.py"):
+        flow(lambda s: summed(s.window(assigner, ttl=ttl)))
 
 
 def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:

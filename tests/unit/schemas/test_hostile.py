@@ -132,8 +132,8 @@ CODECS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "bytes": lambda: (BytesCodec(), b"twig" * 100),
 }
 BEHIND_A_CHECKSUM = {
-    "Counted", "EachValue", "Elements", "KeyCodec", "Marked", "Maybe", "MsgpackList", "Partials", "WindowedCodec",
-    "_Opaque", "_Plain", "_PlainCounted",
+    "Counted", "EachValue", "Elements", "KeyCodec", "Marked", "Maybe", "MsgpackList", "Partials", "RowPanes",
+    "WindowedCodec", "_Opaque", "_Plain", "_PlainCounted",
 }  # fmt: skip
 """What is stored, or sent between workers, by this package alone: nothing of it comes from a topic."""
 BOMBS = (
