@@ -73,6 +73,8 @@ PATHS: Final[Mapping[str, Callable[[Answers, str], tuple[HTTPStatus, str, bytes]
     "/api/status": Answers.status,
 }
 """What is answered where, to a question with that header ``Accept``: status, type and body."""
+AT_ONCE: Final = frozenset({"/healthz", "/readyz"})
+"""Those that need neither a file nor time. A probe must not wait for a thread that other questions have taken."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,6 +7,7 @@ send that, and it is in no log. An answer says what has happened, not what was b
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from pathlib import Path
 from urllib.parse import quote
@@ -27,6 +28,8 @@ from kafka_eos.ui.letters import letters
 
 _PATIENCE = 600.0
 """Seconds that a job gets to answer."""
+_WAITING = 8
+"""Requests that wait for jobs at the same time: they take threads, and looks need some as well."""
 
 
 class Actions:
@@ -34,6 +37,7 @@ class Actions:
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self._waiting = asyncio.Semaphore(_WAITING)
         self.token = secrets.token_urlsafe(16)
 
     def routes(self) -> list[BaseRoute]:
@@ -92,7 +96,8 @@ class Actions:
             return requests.wait(directory, requests.submit(directory, request), _PATIENCE)
 
         try:
-            answer = await run_in_threadpool(ask)
+            async with self._waiting:
+                answer = await run_in_threadpool(ask)
         except KafkaEosError as error:
             raise HTTPException(409, str(error)) from error
         return JSONResponse({"epoch": answer.epoch, "path": answer.path})

@@ -5,10 +5,6 @@ Rule: whoever asks here changes nothing, and nothing is loaded from elsewhere: t
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -18,22 +14,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_eos.interfaces import Json
-from kafka_eos.metrics.server import PATHS, Answers
+from kafka_eos.metrics.server import AT_ONCE, PATHS, Answers
 from kafka_eos.ui import facts, reading
+from kafka_eos.ui.looks import Looks
 from kafka_eos.ui.rates import Rates
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _STATIC = Path(__file__).parent / "static"
-_EVERY = 1.0
-_SILENCE = 10
-"""Seconds between two looks, and looks without news after which a stream shows that it lives."""
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -44,11 +38,11 @@ _HEADERS = {
 
 
 class Pages:
-    """The dashboard of the jobs in ``home``, or of one of them. ``over`` is set when streams are to end."""
+    """The dashboard of the jobs in ``home``, or of one of them. ``looks`` ends when its streams are to end."""
 
     def __init__(self, home: Path, only: str | None = None) -> None:
         self._home, self._only = home, only
-        self.over = threading.Event()
+        self.looks = Looks()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -78,7 +72,7 @@ class Pages:
         return JSONResponse(facts.whole(found))
 
     async def _stream_of_jobs(self, request: Request) -> Response:
-        return self._stream(self._list)
+        return self.looks.stream("the list of jobs", self._list)
 
     async def _stream_of_job(self, request: Request) -> Response:
         """Also of a job that has not run yet: whoever looks before it does is told, and sees it come."""
@@ -90,7 +84,7 @@ class Pages:
                 return {"missing": self._missing(job)}
             return {**facts.whole(found), "rates": rates.hear(found.status)}
 
-        return self._stream(look)
+        return self.looks.stream(f"job {job!r}", look)
 
     def _list(self) -> Json:
         found = (self._found(job) for job in reading.names(self._home))
@@ -103,23 +97,6 @@ class Pages:
     def _missing(self, job: str) -> str:
         return f"no job {job!r} has run with its directory in {self._home}"
 
-    def _stream(self, look: Callable[[], Json]) -> Response:
-        return StreamingResponse(self._events(look), media_type="text/event-stream")
-
-    async def _events(self, look: Callable[[], Json]) -> AsyncIterator[str]:
-        """What ``look`` says, whenever it says something else than before."""
-        said, silent = "", 0
-        while not self.over.is_set():
-            told = json.dumps(await run_in_threadpool(look))
-            silent += 1
-            if told != said:
-                said, silent = told, 0
-                yield f"data: {told}\n\n"
-            elif silent >= _SILENCE:
-                silent = 0
-                yield ": nothing new\n\n"
-            await asyncio.sleep(_EVERY)
-
 
 def answered(answers: Answers) -> list[BaseRoute]:
     """What a job answers at its address besides the dashboard."""
@@ -129,7 +106,10 @@ def answered(answers: Answers) -> list[BaseRoute]:
             status, content_type, body = PATHS[path](answers, request.headers.get("Accept", ""))
             return Response(body, status, media_type=content_type)
 
-        return Route(path, ask)
+        async def ask_here(request: Request) -> Response:
+            return ask(request)
+
+        return Route(path, ask_here if path in AT_ONCE else ask)
 
     return [route(path) for path in PATHS]
 
@@ -161,7 +141,7 @@ class Guarded:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, status_code=error.status_code)
+    return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
 def is_loopback(asked: str) -> bool:

@@ -17,6 +17,18 @@ from kafka_eos.metrics.server import family_of, host_in_url, unservable
 from kafka_eos.ui.pages import Pages, application, is_loopback
 
 
+class _Server(uvicorn.Server):
+    """Ends the streams of pages first: it would wait for them."""
+
+    def __init__(self, config: uvicorn.Config, pages: Pages) -> None:
+        super().__init__(config)
+        self._pages = pages
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._pages.looks.end()
+        await super().shutdown(sockets)
+
+
 @contextmanager
 def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()) -> Iterator[str]:
     """Serve within the block, with ``others`` beside the pages; yields the URL.
@@ -39,12 +51,11 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
         timeout_graceful_shutdown=1,
     )
     with listening:
-        server = uvicorn.Server(config)
+        server = _Server(config, pages)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="dashboard")
         thread.start()
         try:
             yield f"http://{shown}:{listening.getsockname()[1]}"
         finally:
-            pages.over.set()
             server.should_exit = True
             thread.join()

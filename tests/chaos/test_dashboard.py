@@ -17,6 +17,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.savepoints import verify
 from kafka_eos.coordinator.status import STATUS
 from kafka_eos.ui.actions import Actions
+from kafka_eos.ui.looks import Looks
 from kafka_eos.ui.pages import Pages
 from kafka_eos.ui.server import serving
 from tests.browser import CHROMIUM, Page, browser
@@ -180,3 +181,17 @@ def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: 
     shows(page, "connection lost")
     with serving(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
         eventually(lambda: "connection lost" not in page.text, "the page is connected again")
+
+
+def test_a_page_that_is_refused_says_why_and_is_live_when_there_is_room(page: Page, tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    pages.looks = Looks(pages=1)
+    with serving(("127.0.0.1", 0), pages, "the dashboard") as url:
+        with urlopen(f"{url}/api/events") as other:
+            assert other.readline().startswith(b"data: ")
+            page.open(url, width=400, dark=True)
+            shows(page, "Nothing new is shown: 1 pages of this dashboard are open already")
+            shows(page, "refused, trying again")
+        shows(page, "No job has run")
+        shows(page, "live")
+        assert "Nothing new is shown" not in page.text

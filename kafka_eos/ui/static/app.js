@@ -7,23 +7,23 @@ import { useNow, useStream } from "./live.js";
 import { State } from "./parts.js";
 import { ago, count } from "./text.js";
 
-const LINKS = { opening: "connecting …", live: "live", lost: "connection lost, trying again …" };
+const LINKS = { opening: "connecting …", live: "live", lost: "connection lost, trying again …", refused: "refused, trying again …" };
 
-function Frame({ job, link, children }) {
+function Frame({ job, link, why, children }) {
   return html`<a class="skip" href="#content">To the content</a>
     <header class="top">
       <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22" />kafka-eos</a>
       ${job && html`<nav aria-label="Where this page is"><span aria-hidden="true">/</span> <span aria-current="page">${job}</span></nav>`}
       <p class=${`link ${link}`} role="status"><span aria-hidden="true" class="dot"></span>${LINKS[link]}</p>
     </header>
-    <main id="content" tabindex="-1">${children}</main>`;
+    <main id="content" tabindex="-1">${why && html`<p class="why fault" role="alert">Nothing new is shown: ${why}.</p>`}${children}</main>`;
 }
 
 function Jobs() {
-  const { told, link } = useStream("/api/events");
+  const { told, link, why } = useStream("/api/events");
   const now = useNow();
   useEffect(() => { document.title = "Jobs · kafka-eos"; }, []);
-  return html`<${Frame} link=${link}>
+  return html`<${Frame} link=${link} why=${why}>
     <h1>Jobs</h1>
     ${told && html`<p class="quiet">of <code>${told.home}</code></p>`}
     ${told && told.jobs.length === 0 && html`<p class="card">No job has run with its directory here. Start one with <code>kafka-eos run APP</code>; jobs elsewhere: <code>kafka-eos ui --checkpoint-dir DIR</code>.</p>`}
@@ -42,9 +42,9 @@ function Jobs() {
 }
 
 function OneJob({ name }) {
-  const { told, link } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
+  const { told, link, why } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
   useEffect(() => { document.title = `${told?.how ? `${told.how}: ` : ""}${name} · kafka-eos`; }, [told?.how]);
-  return html`<${Frame} job=${name} link=${link}>
+  return html`<${Frame} job=${name} link=${link} why=${why}>
     ${told?.missing ? html`<h1>${name}</h1><p class="card">So far ${told.missing}. When it does, it is shown here. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
   <//>`;
 }

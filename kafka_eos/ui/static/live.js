@@ -1,31 +1,61 @@
-// What the server says, as it says it. Rule: a connection that is lost is told, and opened again until it is there.
+// What the server says, as it says it. Rule: a connection that is lost or refused is told, with the reason if there is
+// one, and opened again until it is there.
 
 import { useEffect, useState } from "./vendor/htm-preact.js";
 
 const RETRY = 2000;
+// The server says something every ten seconds at least; a host that is gone says nothing, and closes nothing.
+const SILENCE = 25000;
 
-// `told` is the newest that was said; `link` is "opening", "live" or "lost".
+// Reads server-sent events until the stream ends. An EventSource would not tell why a server refuses.
+async function read(path, aborter, tell) {
+  let silence;
+  const heard = () => { clearTimeout(silence); silence = setTimeout(() => aborter.abort(), SILENCE); };
+  try {
+    heard();
+    const answer = await fetch(path, { signal: aborter.signal });
+    if (!answer.ok) return await refusal(answer);
+    const chunks = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = "", chunk = await chunks.read(); !chunk.done; chunk = await chunks.read()) {
+      heard();
+      const events = (rest + chunk.value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) if (event.startsWith("data: ")) tell(JSON.parse(event.slice(6)));
+    }
+    return { link: "lost", why: null, after: RETRY };
+  } finally {
+    clearTimeout(silence);
+  }
+}
+
+async function refusal(answer) {
+  const after = 1000 * Number(answer.headers.get("Retry-After")) || RETRY;
+  const told = await answer.json().catch(() => ({}));
+  return { link: "refused", why: told.error ?? `the server answers ${answer.status} ${answer.statusText}`, after };
+}
+
+// `told` is the newest that was said; `link` is "opening", "live", "lost" or "refused", and `why` the reason of the last.
 export function useStream(path) {
   const [told, setTold] = useState(null);
-  const [link, setLink] = useState("opening");
+  const [{ link, why }, setState] = useState({ link: "opening", why: null });
   useEffect(() => {
-    let source, timer;
-    const open = () => {
-      source = new EventSource(path);
-      source.onmessage = (message) => {
-        setTold(JSON.parse(message.data));
-        setLink("live");
-      };
-      source.onerror = () => {
-        source.close();
-        setLink("lost");
-        timer = setTimeout(open, RETRY);
-      };
+    let over = false, timer, aborter;
+    const hear = (message) => {
+      setTold(message);
+      setState((before) => (before.link === "live" ? before : { link: "live", why: null }));
+    };
+    const open = async () => {
+      aborter = new AbortController();
+      const lost = { link: "lost", why: null, after: RETRY };
+      const ended = await read(path, aborter, hear).catch(() => lost);
+      if (over) return;
+      setState(ended);
+      timer = setTimeout(open, ended.after);
     };
     open();
-    return () => { clearTimeout(timer); source.close(); };
+    return () => { over = true; clearTimeout(timer); aborter.abort(); };
   }, [path]);
-  return { told, link };
+  return { told, link, why };
 }
 
 // The time, now and every second.

@@ -1,0 +1,134 @@
+"""Looks that open pages share: however many pages show one thing, it is looked at once a second.
+
+Rule: nobody looks while no page is open, the number of open pages is bounded, and a page that is slow to take what it
+is told delays no other. All of it runs on the server's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from kafka_eos.interfaces import Json
+
+_LOG: Final = logging.getLogger("kafka_eos.http")
+_EVERY: Final = 1.0
+"""Seconds between two looks."""
+_SILENCE: Final = 10
+"""Looks without news after which a page is shown that the server lives."""
+_PAGES: Final = 64
+_AGAIN: Final = 5
+"""Seconds after which a page that was refused may ask again."""
+
+
+class Look:
+    """What is looked at again and again, from its making to its ``end``, and who follows it."""
+
+    def __init__(self, what: str, look: Callable[[], Json]) -> None:
+        self._what, self._look = what, look
+        self._text = ""
+        self._looked = asyncio.Event()
+        """Set by the next look, which puts another one here."""
+        self.followers = 0
+        self.over = False
+        self._task = asyncio.create_task(self._keep_looking())
+
+    def end(self) -> None:
+        """Whoever follows it is told no more."""
+        self._task.cancel()
+        self._wake(over=True)
+
+    async def events(self) -> AsyncIterator[str]:
+        """What the newest look has found, whenever that is something else than what was told before."""
+        told, silent = "", 0
+        while True:
+            if self._text != told:
+                told, silent = self._text, 0
+                yield f"data: {told}\n\n"
+            elif self.over:
+                return
+            elif silent >= _SILENCE:
+                silent = 0
+                yield ": nothing new\n\n"
+            else:
+                await self._looked.wait()
+                silent += 1
+
+    async def _keep_looking(self) -> None:
+        try:
+            while True:
+                self._text = await run_in_threadpool(lambda: json.dumps(self._look()))
+                self._wake()
+                await asyncio.sleep(_EVERY)
+        except Exception:  # noqa: BLE001 - it ends the streams, and the pages ask again
+            _LOG.exception("%s cannot be shown", self._what)
+            self._wake(over=True)
+
+    def _wake(self, *, over: bool = False) -> None:
+        self.over = self.over or over
+        self._looked.set()
+        self._looked = asyncio.Event()
+
+
+class Looks:
+    """All that is looked at. ``pages``: how many may follow at the same time."""
+
+    def __init__(self, pages: int = _PAGES) -> None:
+        self._room = self._pages = pages
+        self._looks: dict[str, Look] = {}
+        self._over = False
+
+    def stream(self, what: str, look: Callable[[], Json]) -> StreamingResponse:
+        """Server-sent events of ``what``. ``look`` is called on threads, and only if nobody follows it yet."""
+        return _Stream(self, what, look)
+
+    def end(self) -> None:
+        """All streams end, and none begins any more."""
+        self._over = True
+        for look in self._looks.values():
+            look.end()
+
+    @contextmanager
+    def following(self, what: str, look: Callable[[], Json]) -> Iterator[Look]:
+        """Follow a look that others follow, or begin one. HTTPException if too many pages are open."""
+        if self._over:
+            raise HTTPException(503, "the dashboard ends", {"Retry-After": str(_AGAIN)})
+        if not self._room:
+            full = f"{self._pages} pages of this dashboard are open already, and it serves no more. Close some of them"
+            raise HTTPException(503, full, {"Retry-After": str(_AGAIN)})
+        followed = self._looks.get(what)
+        if followed is None or followed.over:
+            followed = self._looks[what] = Look(what, look)
+        self._room -= 1
+        followed.followers += 1
+        try:
+            yield followed
+        finally:
+            self._room += 1
+            followed.followers -= 1
+            if not followed.followers:
+                followed.end()
+                if self._looks.get(what) is followed:
+                    del self._looks[what]
+
+
+class _Stream(StreamingResponse):
+    """Follows from its first byte to its last, however it ends."""
+
+    def __init__(self, looks: Looks, what: str, look: Callable[[], Json]) -> None:
+        super().__init__((), media_type="text/event-stream")
+        self._looks, self._what, self._look = looks, what, look
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._looks.following(self._what, self._look) as followed:
+            self.body_iterator = followed.events()
+            await super().__call__(scope, receive, send)
