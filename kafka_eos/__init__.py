@@ -22,6 +22,14 @@ if TYPE_CHECKING:
         VersionedTable,
         WindowedStream,
         connect,
+        days,
+        global_,
+        on_clock,
+        on_count,
+        rows,
+        session,
+        sliding,
+        tumbling,
     )
     from kafka_eos.errors import (
         Bug,
@@ -49,17 +57,9 @@ if TYPE_CHECKING:
         Windowed,
         bounded,
         breaker,
-        days,
         generated,
-        global_,
         monotonic,
-        on_clock,
-        on_count,
         retries,
-        rows,
-        session,
-        sliding,
-        tumbling,
     )
     from kafka_eos.operators.broadcasts.functions import (
         BroadcastContext,
@@ -155,7 +155,8 @@ __all__ = [
 _HOMES = {
     "dsl": (
         "Broadcast", "BroadcastConnected", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnected",
-        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
+        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect", "days", "global_",
+        "on_clock", "on_count", "rows", "session", "sliding", "tumbling",
     ),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
@@ -164,8 +165,8 @@ _HOMES = {
         "TooManyDeadLetters", "UserError",
     ),
     "interfaces": (
-        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated",
-        "global_", "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
+        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "generated", "monotonic",
+        "retries",
     ),
     "operators.broadcasts.functions": (
         "BroadcastContext", "BroadcastProcessFunction", "BroadcastState", "KeyedBroadcastContext",

@@ -8,12 +8,14 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
+from functools import wraps
 from types import FrameType
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from kafka_eos.errors import PlanError
 from kafka_eos.plan import Where
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _ROOM = __name__.rpartition(".")[0]
@@ -50,3 +52,13 @@ def quoted(call: Callable[[], R]) -> R:
         return call()
     except PlanError as error:
         raise mistake(str(error)) from None
+
+
+def quoting(fn: Callable[P, R]) -> Callable[P, R]:
+    """``fn``, whose PlanErrors get the user's line."""
+
+    @wraps(fn)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        return quoted(lambda: fn(*args, **kwargs))
+
+    return called
