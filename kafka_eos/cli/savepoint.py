@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +67,8 @@ def trigger(
     directory = settings.job_dir(pipeline.name)
     if epoch is not None:
         storage = open_job(settings, pipeline.name)
-        note(storage, write_epoch(storage, pipeline.name, epoch, target), target)
+        with _written_into(target):
+            note(storage, write_epoch(storage, pipeline.name, epoch, target), target)
     elif requests.is_running(directory):
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
@@ -76,9 +79,20 @@ def trigger(
 def make_offline(settings: Settings, job: str, target: Path) -> None:
     """Make a savepoint of the newest committed checkpoint. JobLocked if the job runs."""
     storage = open_job(settings, job)
-    with job_lock(settings.job_dir(job) / paths.LOCK, job):
-        pinned = pin(storage, savepoints.newest_committed(storage, job), target)
-    note(storage, pinned.write(), target)
+    with _written_into(target):
+        with job_lock(settings.job_dir(job) / paths.LOCK, job):
+            pinned = pin(storage, savepoints.newest_committed(storage, job), target)
+        note(storage, pinned.write(), target)
+
+
+@contextmanager
+def _written_into(target: Path) -> Iterator[None]:
+    """What the disk says while a savepoint is made there, in words."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"the savepoint {target} cannot be made: {why}. Give it another place: --path") from error
 
 
 @app.command("list")

@@ -108,6 +108,9 @@ def _show(found: list[Standing]) -> None:
             _number(each.lag), str(each.restarts),
         )  # fmt: skip
     show(table)
+    for each in found:
+        if each.how == "silent" and each.why is not None:
+            say(f"{each.job}: {each.why}")
 
 
 def _duration(text: str) -> float:
@@ -127,17 +130,31 @@ def _all(home: Path, checkpoint_dir: str | None) -> list[Standing]:
         except OSError as error:
             raise ConfigError(f"the checkpoint store {where} cannot be read: {error}") from error
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _here_or_elsewhere(name, checkpoint_dir), sorted(names))
+        found = pool.map(lambda name: _one_of_all(name, checkpoint_dir), sorted(names))
         return [each for each in found if each is not None]
+
+
+def _one_of_all(job: str, checkpoint_dir: str | None) -> Standing | None:
+    """One whose file cannot be read hides no other."""
+    try:
+        return _here_or_elsewhere(job, checkpoint_dir)
+    except _Unreadable as error:
+        return Standing(job, "silent", why=str(error))
+
+
+class _Unreadable(ConfigError):
+    """What a job shows of itself is damaged, of another program, or of another user."""
 
 
 def _standing(directory: Path) -> Standing | None:
     """The lock is looked at first: a job that ends in between has said how."""
-    held = is_held(directory / paths.LOCK)
     try:
+        held = is_held(directory / paths.LOCK)
         told = read_status(directory)
+    except OSError as error:
+        raise _Unreadable(f"{error.filename} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise ConfigError(f"{directory / STATUS} cannot be read: {error}") from None
+        raise _Unreadable(f"{directory / STATUS} cannot be read: {error}") from None
     return None if told is None else standing(directory.name, told, held, time.time_ns() // 1_000_000)
 
 

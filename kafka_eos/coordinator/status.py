@@ -53,10 +53,12 @@ class StatusFile:
 
 
 def read_status(directory: Path) -> dict[str, object] | None:
-    """The latest status of the job in ``directory``, or None if it never ran."""
+    """The latest status of the job in ``directory``, or None if it never ran. ValueError if the file is no status."""
     try:
         status = json.loads((directory / STATUS).read_text())
     except FileNotFoundError:
         return None
-    assert isinstance(status, dict)
+    # Other programs have files of that name, too.
+    if not isinstance(status, dict) or not all(isinstance(status.get(part), dict) for part in ("counts", "last")):
+        raise ValueError("it is no status of a job")
     return status

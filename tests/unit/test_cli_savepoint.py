@@ -152,6 +152,13 @@ def test_a_taken_path_is_refused_before_anything_is_asked(home: Path) -> None:
     assert code == 2 and "exists already" in shown
 
 
+def test_a_place_where_nothing_can_be_made_is_named(home: Path) -> None:
+    code, _, said = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", "/proc/savepoint")
+
+    assert code == 2
+    assert "the savepoint /proc/savepoint cannot be made: " in " ".join(said.split())
+
+
 def test_a_job_without_checkpoints_has_no_savepoint(home: Path) -> None:
     code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--checkpoint-dir", "elsewhere")
 

@@ -16,6 +16,8 @@ from kafka_eos.cli import app
 from kafka_eos.coordinator.lock import job_lock
 from kafka_eos.coordinator.standing import standing
 from kafka_eos.coordinator.status import STATUS, StatusFile, read_status
+from kafka_eos.ui.facts import summary
+from kafka_eos.ui.reading import find, names
 
 Told = Sequence[tuple[str, dict[str, Any]]]
 RUNNING: Told = [("started", {"job": "orders"}), ("running", {"term": 1, "base": 0, "parallelism": 2})]
@@ -111,6 +113,18 @@ def test_all_jobs_are_listed_for_people_and_for_programs(tmp_path: Path) -> None
         ("clicks", "stopped", None),
         ("orders", "running", 7),
     ]
+
+
+@pytest.mark.parametrize("text", ['{"pid": 1, "las', "[]", '{"state": "ready"}'], ids=["cut", "a-list", "of-another"])
+def test_a_status_that_is_damaged_or_of_another_program_hides_no_other_job(tmp_path: Path, text: str) -> None:
+    shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
+    (tmp_path / "clicks").mkdir()
+    (tmp_path / "clicks" / "status.json").write_text(text)
+    lines = [json.loads(line) for line in asked(tmp_path, "list", "--json", runs="orders")[1].splitlines()]
+
+    assert [(line["job"], line["how"]) for line in lines] == [("clicks", "silent"), ("orders", "running")]
+    assert f"{tmp_path / 'clicks' / 'status.json'} cannot be read: " in lines[0]["why"]
+    assert [summary(each)["job"] for name in names(tmp_path) if (each := find(tmp_path, name))] == ["clicks", "orders"]
 
 
 def test_a_probe_of_all_jobs_names_those_that_should_run_and_commit(tmp_path: Path) -> None:
