@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -848,7 +849,7 @@ def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> N
 
 def test_the_alignment_shown_gives_the_table_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Partitions that are ahead")[2]
-    shown_code = blocks(ROOT / "docs/event-time.md", "python")[-2]
+    shown_code = blocks(ROOT / "docs/event-time.md", "python")[-3]
     (tmp_path / "shown.py").write_text(f"from kafka_eos import bounded\n{shown_code}")
     alignment = runpy.run_path(str(tmp_path / "shown.py"))["together"].alignment
     rows = re.findall(r"^\| ([\w:]+.*) \| (no row yet|\d\d:\d\d:\d\d) \| (is read|waits) \|$", page, re.MULTILINE)
@@ -892,9 +893,34 @@ def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
     assert [f"{total.user} until 12:05: {total.total}" for total in totals] == re.findall(r"`(\w+ until .*?)`", page)
 
 
+def test_the_idle_partition_shown_gives_the_table_shown(tmp_path: Path) -> None:
+    text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
+    page = text.partition("## A partition that is silent")[2].partition("## When no rows come")[0]
+    windows, *_, strategy, _ = blocks(ROOT / "docs/event-time.md", "python")
+    pipeline = _shown(tmp_path, windows.replace("bounded(seconds=60)", strategy.strip().partition(" = ")[2]))
+    lines, given = rows(page, "sale"), list[Any]()
+    for offset, (sale, partition, at, _) in enumerate(lines):
+        if waits := re.fullmatch(r"\*(\d+) s later\*", sale):
+            given.append(Wait(int(waits[1])))
+            continue
+        user, amount = sale.split(", ")
+        value = msgspec.json.encode({"user": user, "amount": int(amount)})
+        at_ms = NOON + 60_000 * _after_noon(at)
+        given.append(RawRecord("sales", int(partition), offset, at_ms, None, value, ()))
+
+    so_far: list[list[str]] = []
+    for n in range(len(given) + 1):
+        out = run_local(pipeline, {"sales": given[:n]}, batch_size=1)
+        made = [f"`{t.user} until 12:{(t.until - NOON) // 60_000:02}: {t.total}`" for t in out["to-kafka"]]
+        late = [letter.message.replace(str(NOON + 300_000), "12:05") for letter in out["sales-dead-letters"]]
+        so_far.append([*made, *(f"refused: `{each}`" for each in late)])
+
+    assert [", ".join(after[len(before) :]) for before, after in pairwise(so_far)] == [made for *_, made in lines]
+
+
 def test_the_side_output_shown_gives_the_table_shown(tmp_path: Path) -> None:
     page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    windows, *_, sides, _, _ = blocks(ROOT / "docs/event-time.md", "python")
+    windows, *_, sides, _, _, _ = blocks(ROOT / "docs/event-time.md", "python")
     shown = re.findall(r"^\| (\w+), (\d) \| 12:(\d\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
     sales = [(user, int(amount), int(minute) * 60) for user, amount, minute, *_ in shown]
 
