@@ -20,10 +20,19 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
-_LOGIN = re.compile(r"://[^/\s]*@")
-"""Up to the last @ before the path: a password may hold one, or a comma, as it is."""
-_QUERY = re.compile(r"(://[^?\s]*)\?((?!,[a-z][a-z0-9+.-]*://)\S)*", re.IGNORECASE)
+_LIST = r"(?!,[a-z][a-z0-9+.-]*://)"
+"""Not yet the next address of a list."""
+_LOGIN = re.compile(r"://(?:[^/\s]*|[^/\s:@]*:(?!\d+/)(?:" + _LIST + r"\S)*)@", re.IGNORECASE)
+"""Up to the last @ before the path: a password may hold one, or a comma, as it is. If it holds a /, too, the path
+cannot be told from it: then up to the last @ of all."""
+_PORT_OR_LOGIN = re.compile(r"(://[^/\s:@]*:)\d+/(?:" + _LIST + r"\S)*@", re.IGNORECASE)
+"""A port and a path with an @, or a password that begins with figures and a /."""
+_QUERY = re.compile(r"(://[^?\s]*)\?(?:" + _LIST + r"\S)*", re.IGNORECASE)
 """Up to the next address of a list: what is asked may hold a comma, too."""
+
+
+_PAIR = re.compile(r"([\w.-]+)(\s*=\s*)('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s;&]*)")
+"""``name=value``, as libpq, ODBC and JDBC have it: a value with spaces in quotes."""
 
 
 def masked(config: Mapping[str, Any]) -> dict[str, str]:
@@ -32,7 +41,12 @@ def masked(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hidden(key: str, value: object) -> bool:
-    return not key.endswith(FROM_FILE) and (callable(value) or _SECRET.search(key) is not None)
+    return not key.endswith(FROM_FILE) and (callable(value) or sounds_secret(key))
+
+
+def sounds_secret(name: str) -> bool:
+    """Is the value of that name one to hide?"""
+    return _SECRET.search(name) is not None
 
 
 def filled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,8 +78,17 @@ def text_of(path: Path) -> str:
 
 
 def without_login(text: str) -> str:
-    """Addresses as they are, but for a login in one, and for what is asked: a token is often given there."""
-    return _QUERY.sub(r"\1", _LOGIN.sub("://", text))
+    """Addresses as they are, but for a login in one, and for what is asked: a token is often given there.
+
+    And without the secrets of strings like ``host=db password=…``.
+    """
+    addresses = _PORT_OR_LOGIN.sub(rf"\1{MASK}@", _LOGIN.sub("://", text))
+    return _PAIR.sub(_pair, _QUERY.sub(r"\1", addresses))
+
+
+def _pair(found: re.Match[str]) -> str:
+    name, equals, value = found.groups()
+    return f"{name}{equals}{MASK if sounds_secret(name) else value}"
 
 
 class MaskedConfig(dict[str, str | int | float | bool]):

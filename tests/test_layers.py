@@ -26,13 +26,13 @@ MAY_IMPORT: Mapping[str, str] = {
     # What everything is made of
     "__init__": "",  # a front door, and the version
     "errors": "",
-    "addresses": "",
     "calls": "",
     "collector": "",
     "cores": "",
     "excerpts": "",
     "records": "excerpts",
     "secrets": "",
+    "addresses": "secrets",
     "stacks": "errors",
     "extras": "errors",
     "ids": "errors",

@@ -2,22 +2,25 @@
 
 Without the extra ``ui``; with it, the dashboard's server gives the same answers.
 
-Rule: it only answers questions. Its threads are daemons, a client that says nothing is dropped, and a question that
+Rule: it only answers questions. Its threads are daemons and few, a client that is slow is dropped, and a question that
 cannot be answered is answered with 500 and a notice to whoever asked; the job does not hear of it.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kafka_eos.errors import ConfigError
@@ -25,18 +28,42 @@ from kafka_eos.metrics.exposition import expose
 from kafka_eos.metrics.observed import Observed
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
-_SILENCE = 10.0
-"""Seconds that a client may say nothing."""
+_PATIENCE: Final = 10.0
+"""Seconds that a client may take for its question, and for each half of the answer."""
+_CLIENTS: Final = 32
+"""That are answered at the same time."""
+_FULL: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], answers: Answers) -> None:
-        self.answers = answers
+    def __init__(self, address: tuple[str, int], answers: Answers, clients: int, patience: float) -> None:
+        self.answers, self.patience = answers, patience
+        self._room = threading.BoundedSemaphore(clients)
         self.address_family = family_of(address[0])
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.setblocking(False)  # so few bytes have room, or the client is none
+            request.send(_FULL)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | TimeoutError):  # the client is gone, which is its right
+            _LOG.error("a client at %s could not be answered", client_address, exc_info=error)
 
 
 class Answers:
@@ -77,11 +104,31 @@ AT_ONCE: Final = frozenset({"/healthz", "/readyz"})
 """Those that need neither a file nor time. A probe must not wait for a thread that other questions have taken."""
 
 
+class _Until(io.RawIOBase):
+    """What a client says until ``deadline``, however slowly it comes; then TimeoutError."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection, self._deadline = connection, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the question took too long")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    timeout = _SILENCE
     server: _Server
     server_version = "kafka-eos"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Until(self.connection, time.monotonic() + self.server.patience))
 
     def do_GET(self) -> None:
         answer = PATHS.get(urlsplit(self.path).path)
@@ -95,6 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             _LOG.exception("%s cannot be answered", self.path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=f"{type(error).__name__}: {error}")
             return
+        self.connection.settimeout(self.server.patience)
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -133,11 +181,16 @@ def unservable(what: str, error: OSError) -> ConfigError:
 
 
 @contextmanager
-def serving(address: tuple[str, int], answers: Answers) -> Iterator[str]:
-    """Serve within the block; yields the URL. ConfigError if the address cannot be had."""
+def serving(
+    address: tuple[str, int], answers: Answers, clients: int = _CLIENTS, patience: float = _PATIENCE
+) -> Iterator[str]:
+    """Serve within the block, ``clients`` at the same time; yields the URL. ConfigError if the address cannot be had.
+
+    ``patience``: seconds that a client may take for its question, and for each half of the answer.
+    """
     host, port = address
     try:
-        server = _Server(address, answers)
+        server = _Server(address, answers, clients, patience)
     except OSError as error:
         raise unservable(f"http={host}:{port}", error) from error
     with server:

@@ -23,6 +23,18 @@ from kafka_eos.secrets import masked, without_login
         ("https://host/a@b", "https://host/a@b"),
         ("ada@example.com", "ada@example.com"),
         ("what?", "what?"),
+        ("postgresql://app:hun/ter2@db:5432/shop", "postgresql://db:5432/shop"),
+        ("postgresql://app:hun/t?er@2@db/shop", "postgresql://db/shop"),
+        ("https://a:hun/ter2@one,https://b:hun/ter2@two/x", "https://one,https://two/x"),
+        ("https://host:8081/a/b", "https://host:8081/a/b"),
+        ("https://host:8081/a@b", "https://host:********@b"),
+        ("postgresql://app:12/hunter2@db/shop", "postgresql://app:********@db/shop"),
+        ("host=db password=hunter2 user=app", "host=db password=******** user=app"),
+        ("host=db password='hun ter\\'2' user=app", "host=db password=******** user=app"),
+        ("host=db PASSWORD = hunter2", "host=db PASSWORD = ********"),
+        ("Server=db;User=app;Password=hunter2;Port=1", "Server=db;User=app;Password=********;Port=1"),
+        ("Server=db;AccountKey=aHVu/dGVy==;Port=1", "Server=db;AccountKey=********;Port=1"),
+        ("a = b, rate=5", "a = b, rate=5"),
     ],
 )
 def test_an_address_is_shown_without_its_login_and_its_question(text: str, shown: str) -> None:

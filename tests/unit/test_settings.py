@@ -111,7 +111,18 @@ def test_variables_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, nam
     assert Settings.resolve().origin_of("batch_size") == "default"
 
 
-@pytest.mark.parametrize("address", ["s3://me:canary-77@bucket/x", "s3://bucket/x?secret_access_key=canary-77"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://me:canary-77@bucket/x",
+        "s3://bucket/x?secret_access_key=canary-77",
+        "s3://bucket/x?api_key=canary-77",
+        "s3://bucket/x?X-Api-Key=canary-77",
+        "s3://bucket/x?apikey=canary-77",
+        "s3://bucket/x?credential=canary-77",
+        "s3://bucket/x?sse_customer_key_base64=canary-77",
+    ],
+)
 def test_an_address_with_a_secret_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("KAFKA_EOS_CHECKPOINT_DIR", address)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -14,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from kafka_eos.errors import ConfigError
 from kafka_eos.metrics.observed import Observed
 from kafka_eos.metrics.server import Answers, serving
+from tests.waiting import PATIENCE, eventually
 
 
 @pytest.fixture
@@ -114,3 +119,57 @@ def test_a_host_that_is_not_here_is_not_answered_with_another_port(observed: Obs
     answers = Answers(observed, 60, lambda: None)
     with pytest.raises(ConfigError, match="address of this machine"), serving(("192.0.2.1", 0), answers):
         pass
+
+
+def connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE)
+
+
+def test_a_client_that_is_gone_before_its_answer_is_no_news(
+    observed: Observed, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    asking, gone = threading.Event(), threading.Event()
+
+    def status() -> Mapping[str, object]:
+        asking.set()
+        assert gone.wait(PATIENCE)
+        return {"text": "x" * (1 << 24)}
+
+    with serving(("127.0.0.1", 0), Answers(observed, 60, status), clients=1) as url:
+        client = connected(url)
+        client.sendall(b"GET /api/status HTTP/1.0\r\n\r\n")
+        assert asking.wait(PATIENCE)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets the connection
+        client.close()
+        gone.set()
+        eventually(lambda: ask(url, "/healthz")[0] == 200, "its place is free again")
+    assert capsys.readouterr().err == "" and caplog.text == ""
+
+
+def test_slow_clients_are_dropped_and_one_too_many_is_told_to_come_again(observed: Observed) -> None:
+    answers = Answers(observed, 60, lambda: None)
+    with serving(("127.0.0.1", 0), answers, clients=2, patience=1.0) as url:
+        slow = [connected(url), connected(url)]
+        try:
+            with connected(url) as third:
+                told = third.makefile("rb").read()
+                assert told.startswith(b"HTTP/1.0 503 ") and b"Retry-After: 5" in told
+            for client in slow:
+                assert _drips(client), "it is dropped, though it never says nothing for long"
+            eventually(lambda: ask(url, "/healthz")[0] == 200, "there is room again")
+        finally:
+            for client in slow:
+                client.close()
+
+
+def _drips(client: socket.socket) -> bool:
+    """Says a byte of a question now and then, until the server has had enough."""
+    client.settimeout(0.1)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(int(10 * PATIENCE)):
+            client.sendall(b"G")
+            with contextlib.suppress(TimeoutError):
+                return client.recv(1) == b""
+        return False
+    return True
