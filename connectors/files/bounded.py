@@ -1,4 +1,4 @@
-"""Rows of text, none of them longer than the user says.
+"""Rows of text, none of them longer than the user says; and what is raised of them, and of larger parts of files.
 
 Rule: no more than that of a row is in memory before it is refused. A compressed line of a few kilobytes may be
 gigabytes long.
@@ -12,11 +12,24 @@ from functools import partial
 from typing import Any
 
 
-class TooLong(ValueError):
+class NotAllowed(ValueError):
+    """Something takes more memory than the user allows."""
+
+
+class TooLong(NotAllowed):
     """A row is longer than allowed."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(f"the next row has more than {longest:,} bytes, which is what longest_row= allows")
+
+
+class TooLarge(NotAllowed):
+    """A block or a page is larger than allowed, packed or unpacked."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__(
+            f"the next part has more than {largest:,} bytes when it is unpacked, which is what largest_block= allows"
+        )
 
 
 def lines(file: Any, longest: int) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from kafka_eos.calls import each
-from kafka_eos.connectors.files.bounded import TooLong
+from kafka_eos.connectors.files.bounded import NotAllowed
 from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.inputs import Place
 from kafka_eos.connectors.files.partitions import Levels
@@ -119,6 +119,8 @@ class FileReader:
     def _rows(self, name: str, at: Progress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
         try:
             return list(islice(rows, max_records))
+        except ConfigError:  # something is not installed
+            raise
         except Exception as error:
             # What the operating system says has a number; what a library says of damaged data has none.
             if isinstance(error, OSError) and error.errno is not None:
@@ -170,7 +172,7 @@ class FileReader:
 
 def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
     """``begun``: rows of the file are in the results."""
-    if isinstance(error, TooLong):
+    if isinstance(error, NotAllowed):
         wrong = "If the file is right, allow more. If not, it is damaged"
     elif isinstance(error, UnicodeDecodeError):
         wrong = "It is not in UTF-8"

@@ -18,10 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import fastavro
 import msgspec
 
-from kafka_eos.connectors.files.bounded import csv_rows, lines
+from kafka_eos.connectors.files.avro_blocks import avro_rows
+from kafka_eos.connectors.files.bounded import TooLong, csv_rows, lines
 from kafka_eos.connectors.files.partitions import Columns, typed
 from kafka_eos.connectors.plain_rows import columns_taken, converter, said
 from kafka_eos.errors import ConfigError
@@ -34,6 +34,8 @@ Rows: TypeAlias = Callable[[Path, int], Generator[Any]]
 _BATCH: Final = 4096
 _LARGEST: Final = (1 << 31) - 1
 """Characters of a cell of CSV: pyarrow ends before."""
+_BLOCK: Final = 1 << 20
+"""Bytes of CSV that pyarrow reads at a time, at least."""
 _END: Final = "kafka_eos_end"
 """What pyarrow finds behind the last row of CSV, unless a cell is not closed, which would take all rows up to there."""
 
@@ -56,10 +58,11 @@ class Reading:
     told: Callable[[Any], bytes]
 
 
-def reading(name: str, tp: Any, *, longest: int, in_partitions: bool = False) -> Reading:
+def reading(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bool = False) -> Reading:
     """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs.
 
     ``in_partitions``: files are in directories that tell columns. ``longest``: bytes of a row of text.
+    ``largest``: of a block of Avro.
     """
     what = f"FileSource with format={name}"
     known = frozenset[str]() if in_partitions else columns_taken(tp)
@@ -75,7 +78,13 @@ def reading(name: str, tp: Any, *, longest: int, in_partitions: bool = False) ->
             decoder = _with_columns(converter(what, tp, of_texts=True), tp)
             return Reading(name, ("*.csv", "*.csv.gz"), _of_type(tp, known, partial(_csv, longest)), decoder, said)
         case "avro":
-            return Reading(name, ("*.avro",), _of_type(tp, known, _avro), _with_columns(converter(what, tp), tp), said)
+            return Reading(
+                name,
+                ("*.avro",),
+                _of_type(tp, known, partial(avro_rows, largest)),
+                _with_columns(converter(what, tp), tp),
+                said,
+            )
         case "parquet":
             expect_extra("parquet", what)
             return Reading(
@@ -146,7 +155,7 @@ def _csv(longest: int, path: Path, first: int) -> Generator[Any]:
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:
-            yield from islice(_told_twice(_cells(path, names), told), first, None)
+            yield from islice(_told_twice(_cells(path, names, longest), told), first, None)
 
 
 def _told_twice(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
@@ -162,7 +171,7 @@ def _told_twice(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Itera
         raise ValueError("it has cells that hold several rows")
 
 
-def _cells(path: Path, names: Sequence[str]) -> Iterator[Any]:
+def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
     import pyarrow
     import pyarrow.csv
 
@@ -174,10 +183,23 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Any]:
         quoted_strings_can_be_null=False,
     )
     whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    # A row may not be longer than a block. With threads pyarrow reads blocks ahead, as many as there are processors.
+    blocks = pyarrow.csv.ReadOptions(block_size=max(longest, _BLOCK), use_threads=False)
     with opened(path, "rb") as file:
         ended = _WithEnd(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
-        with pyarrow.csv.open_csv(ended, parse_options=whole_cells, convert_options=as_texts) as batches:
-            yield from _before_end((row for batch in batches for row in batch.to_pylist()), names[0])
+        try:
+            with pyarrow.csv.open_csv(ended, blocks, whole_cells, as_texts) as batches:
+                rows = (row for batch in batches for some in _slices(batch) for row in some.to_pylist())
+                yield from _before_end(rows, names[0])
+        except pyarrow.ArrowInvalid as error:
+            if "straddling" in str(error):  # pyarrow's word for a row that does not fit
+                raise TooLong(longest) from None
+            raise
+
+
+def _slices(batch: Any) -> Iterator[Any]:
+    """Few rows at a time: as objects of Python they take many times more memory."""
+    return (batch.slice(first, _BATCH) for first in range(0, batch.num_rows, _BATCH))
 
 
 def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
@@ -206,11 +228,6 @@ class _WithEnd:
         """The file is closed by who opened it."""
 
     closed = False
-
-
-def _avro(path: Path, first: int) -> Generator[Any]:
-    with open(path, "rb") as file:
-        yield from islice(fastavro.reader(file), first, None)
 
 
 def _parquet(path: Path, first: int) -> Generator[Any]:

@@ -28,6 +28,8 @@ T = TypeVar("T")
 Until: TypeAlias = Literal["latest"]
 LONGEST_ROW: Final = 16 << 20
 """Bytes of a row, unless the user says. A worker holds ``batch_size`` rows at most."""
+LARGEST_BLOCK: Final = 256 << 20
+"""Bytes of a block, unless the user says. Writers make them of some ten kilobytes, or a few megabytes."""
 
 
 class FileSource(Generic[T]):
@@ -44,7 +46,8 @@ class FileSource(Generic[T]):
     ``in_order``   you vouch that names tell the order of event time: no row of a file is late for those of files whose
                    names come before. Then event time goes on file by file; else it waits until each was begun
     ``longest_row``  bytes that a row of JSON lines or CSV may have. A longer one stops the job before it is read
-                   to its end. A row of CSV has 1 MiB at most, whatever you say
+                   to its end
+    ``largest_block``  bytes that a block of Avro may have when it is unpacked. A larger one stops the job before that
 
     Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
     and ``format`` do not fit.
@@ -62,6 +65,7 @@ class FileSource(Generic[T]):
         until: Until | None = None,
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
+        largest_block: int = LARGEST_BLOCK,
     ) -> None: ...
 
     @overload
@@ -76,6 +80,7 @@ class FileSource(Generic[T]):
         until: Until | None = None,
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
+        largest_block: int = LARGEST_BLOCK,
     ) -> None: ...
 
     def __init__(
@@ -89,15 +94,20 @@ class FileSource(Generic[T]):
         until: Until | None = None,
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
+        largest_block: int = LARGEST_BLOCK,
     ) -> None:
         if until not in (None, "latest"):
             raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
         if longest_row < 1:
             raise ConfigError(f"longest_row={longest_row}: a row has a byte at least")
+        if largest_block < 1:
+            raise ConfigError(f"largest_block={largest_block}: a block has a byte at least")
         if files is not None and "/" in files:
             raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
         self._place, self._levels = _place(directory), Levels.of(partitions)
-        self._reading: Reading = reading(format, value, longest=longest_row, in_partitions=bool(partitions))
+        self._reading: Reading = reading(
+            format, value, longest=longest_row, largest=largest_block, in_partitions=bool(partitions)
+        )
         self._files = (files,) if files is not None else self._reading.names
         self._ended, self._in_order = until is not None, in_order
         self.value_type: Any = value

@@ -1,62 +1,130 @@
-"""Ten thousand hostile files in each format that FileSource reads: rows, rows aside, or the file is named."""
+"""Files that claim more than they hold, or unpack to more than memory holds, are an error with file and row."""
 
 from __future__ import annotations
 
-import random
+import bz2
+import json
+import lzma
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from test_file_source import CTX, ORDERS, WRITERS, Order
 
 from kafka_eos.connectors.files import FileSource
-from kafka_eos.connectors.files.row_formats import FORMATS
+from kafka_eos.connectors.files.formats.avro import _bytes as sized
+from kafka_eos.connectors.files.formats.avro import _long as long
+from kafka_eos.connectors.files.row_formats import reading
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Services, TaskContext
-from tests.unit.schemas.test_hostile import MOST_MEMORY, PAYLOADS, Memory, changed, payloads
+from tests.contract.test_file_source import opened, read
+from tests.unit.schemas.test_hostile import Memory
 
-QUOTES = b'"', b'""', b'","', b'"\n"', b"\r", b"\n", b",", b"\0", b"\xff", b'"y"z'
-
-
-def hostile(good: bytes, number: int, payload: bytes) -> bytes:
-    """Mostly files that begin well: what is no file of the format at all is refused at its first bytes."""
-    chance = random.Random(number)
-    match number % 4:
-        case 0:
-            return payload
-        case 1:
-            at = chance.randrange(len(good))
-            return good[:at] + chance.choice(QUOTES) * chance.randrange(1, 40) + good[at:]
-        case 2:
-            return good[: chance.randrange(len(good))]
-    return changed(good, chance)
+SYNC = bytes(range(16))
+MIB = 1 << 20
+TEXTS = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}
+NODES = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
+NULLS = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}
+EMPTY = {"type": "record", "name": "R", "fields": []}
+DEEP = '{"type":"array","items":' * 5_000 + '"int"' + "}" * 5_000
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("form", FORMATS)
-def test_hostile_files_are_read_or_named_and_take_no_memory(form: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{form}"
-    WRITERS[form](path, ORDERS)
-    good, rows = path.read_bytes(), 0
-    refused: list[str] = []
-    aside: list[str] = []
-    services = Services(reject_record=lambda operator, raw, error: aside.append(str(raw.where)))
-    memory: Any = None
-    for number, payload in enumerate(payloads(good, seed=18)):
-        path.write_bytes(hostile(good, number, payload))
-        source: FileSource[Order] = FileSource(tmp_path, value=Order, format=form)
-        reader = source.reader(TaskContext(CTX, 0, 1, "files", services), source.discover(CTX, None))
-        try:
-            while (batch := reader.poll(100, 0)) is not None:
-                rows += len(batch.values)
-        except ConfigError as error:
-            refused.append(str(error))
-        finally:
-            reader.close()
-        memory = Memory.watched() if number == 100 else memory  # libraries have been loaded
+def header(schema: Any, codec: str = "null") -> bytes:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return (
+        b"Obj\x01" + long(2) + sized(b"avro.schema") + sized(text.encode())
+        + sized(b"avro.codec") + sized(codec.encode()) + long(0) + SYNC
+    )  # fmt: skip
 
-    assert memory.most < 2 * MOST_MEMORY
-    assert rows > 0
-    assert len(refused) + len(aside) > PAYLOADS / 10
-    assert all(f"a.{form} cannot be read" in said for said in refused)
-    assert all(where.startswith(f"a.{form}/0/") for where in aside)
+
+def block(count: int, data: bytes) -> bytes:
+    return long(count) + sized(data) + SYNC
+
+
+def deflated(data: bytes) -> bytes:
+    return zlib.compress(data, 9, wbits=-15)
+
+
+def in_snappy(data: bytes) -> bytes:
+    return pa.Codec("snappy").compress(data, asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "deflate": deflated,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "snappy": in_snappy,
+    "zstandard": lambda data: pa.Codec("zstd").compress(data, asbytes=True),
+}
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "values nested a hundred thousand deep": (header(NODES) + block(1, b"\x02" * 100_000 + b"\0"), "recursion"),
+    "an array of values that take no bytes": (
+        header(NULLS) + block(1, long(1 << 40) + long(0)),
+        "any number of values",
+    ),
+    "rows that take no bytes": (header(EMPTY) + block(1 << 40, b""), "any number of values"),
+    "a text that says it has a terabyte": (header(TEXTS) + block(1, long(1 << 40)), "Expected 1099511627776 bytes"),
+    "a text of less than nothing": (header(TEXTS) + block(1, b"\x01"), "-1"),
+    "a block that says it has a terabyte": (header(TEXTS) + long(1) + long(1 << 40), "largest_block"),
+    "a block of less than nothing": (header(TEXTS) + long(1) + b"\x01", "a size that is none"),
+    "a name that says it has a terabyte": (b"Obj\x01" + long(1) + long(1 << 40), "largest_block"),
+    "a name of less than nothing": (b"Obj\x01" + long(1) + b"\x01", "below zero"),
+    "a schema nested five thousand deep": (header(DEEP), "recursion"),
+    "more bytes than records": (header(TEXTS) + block(1, sized(b"a") * 2), "more bytes than its records"),
+    "a block that ends otherwise": (header(TEXTS) + block(1, sized(b"a"))[:-1] + b"x", "does not end as its header"),
+    "a block that is cut off": (header(TEXTS) + block(1, sized(b"a"))[:-1], "it is cut off"),
+    "blocks that nobody can unpack": (header(TEXTS, "own") + block(1, sized(b"a")), "packed by 'own'"),
+    **{
+        f"a bomb in {codec}": (header(TEXTS, codec) + block(1, pack(sized(bytes(256 * MIB)))), "largest_block")
+        for codec, pack in PACKED.items()
+    },
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_of_avro_is_named_and_takes_no_memory(what: str, tmp_path: Path) -> None:
+    data, wrong = HOSTILE[what]
+    (tmp_path / "a.avro").write_bytes(data)
+    reader = opened(FileSource(tmp_path, format="avro", largest_block=MIB))
+
+    memory = Memory.watched()
+    with pytest.raises(ConfigError, match=rf"a\.avro cannot be read behind row 0: .*{wrong}.*Nothing was skipped"):
+        read(reader)
+    assert memory.most < 64 * MIB
+    assert reader.at_end() == []
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_blocks_of_avro_may_be_packed_in_all_of_its_ways(codec: str, tmp_path: Path) -> None:
+    pack = PACKED[codec]
+    rows = [block(2, pack(sized(b"a") + sized(b"b"))), block(1, pack(sized(b"c")))]
+    (tmp_path / "a.avro").write_bytes(header(TEXTS, codec) + b"".join(rows))
+
+    found = read(opened(FileSource(tmp_path, format="avro")))
+
+    assert found == [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+
+
+def test_a_file_of_avro_is_read_from_any_row_on(tmp_path: Path) -> None:
+    texts = ["a", "b", "c", "d", "e"]
+    blocks = [block(len(some), b"".join(sized(each.encode()) for each in some)) for some in (texts[:2], [], texts[2:])]
+    (tmp_path / "a.avro").write_bytes(header(TEXTS) + b"".join(blocks))
+    rows = reading("avro", None, longest=1, largest=MIB).rows
+
+    for first in range(7):
+        assert [row["text"] for row in rows(tmp_path / "a.avro", first)] == texts[first:]
+
+
+def test_a_row_of_csv_may_be_longer_than_what_is_read_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,text\n1,{'x' * (3 * MIB)}\n2,y\n")
+
+    assert [len(row["text"]) for row in read(opened(FileSource(tmp_path, format="csv")))] == [3 * MIB, 1]
+
+
+@pytest.mark.parametrize("character", ["x", "✓"], ids=["of bytes", "of characters"])
+def test_a_row_of_csv_that_is_too_long_says_what_to_do(character: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,text\n1,{character * (2 * MIB)}\n2,y\n")
+
+    with pytest.raises(ConfigError, match=r"a\.csv cannot be read behind row 0: .*longest_row= allows.*allow more"):
+        read(opened(FileSource(tmp_path, format="csv", longest_row=MIB)))
