@@ -11,8 +11,9 @@ import typer
 
 from kafka_eos.app import load
 from kafka_eos.config_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import AppRef, Term
+from kafka_eos.interfaces import JobContext
 from kafka_eos.secrets import masked
 from kafka_eos.settings import Settings
 
@@ -64,12 +65,26 @@ def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) ->
     what = "without a profile" if profile is None else f"profile {profile}"
     place = f"no {NAME}, environment and defaults" if file.path is None else f"{file.path}, {what}"
     try:
-        Settings.resolve(code=code, file=file.with_profile(profile))
+        settings = Settings.resolve(code=code, file=file.with_profile(profile))
+        if settings.kafka_config:
+            _expect_login(settings)
     except ConfigError as error:
         typer.echo(f"WRONG  {place}: {error}")
         return True
     typer.echo(f"ok     {place}")
     return False
+
+
+def _expect_login(settings: Settings) -> None:
+    """ConfigError for what a start refuses of Kafka's settings before it asks a broker."""
+    from kafka_eos.connectors.kafka.rpc.security import security
+    from kafka_eos.connectors.kafka.settings import cluster
+
+    job = JobContext("config", Term(0), {**settings.for_connectors()})
+    try:
+        security(cluster(None, {}, job))
+    except Retryable as error:
+        raise ConfigError(str(error)) from error
 
 
 def _code(app: str | None) -> Mapping[str, Any]:

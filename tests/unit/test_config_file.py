@@ -175,6 +175,24 @@ def test_the_command_checks_every_profile(here: Path) -> None:
     assert "WRONG  kafka-eos.toml, profile production: setting batch_size" in wrong.output
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("'sasl.pasword' = 'x'", "config['sasl.pasword'] cannot be carried over to the client that ends transactions"),
+        ("'sasl.pasword' = 'x'", "Did you mean 'sasl.password'?"),
+        ("'security.protocol' = 'sasl'", "config['security.protocol'] is 'SASL'; there are PLAINTEXT"),
+        ("'enable.idempotence' = false", "kafka_config['enable.idempotence'] cannot be set"),
+        ("'security.protocol' = 'ssl'\n'ssl.ca.location' = 'gone.pem'", "the TLS files cannot be used"),
+    ],
+)
+def test_what_a_start_would_refuse_of_a_login_is_wrong(here: Path, given: str, said: str) -> None:
+    (here / "kafka-eos.toml").write_text(f"[kafka_config]\n{given}\n")
+    found = CliRunner().invoke(app, ["config", "check"])
+
+    assert found.exit_code == 1
+    assert said in " ".join(found.output.split())
+
+
 def test_the_file_of_the_docs_is_taken(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = OPERATIONS.partition("### A file of settings")[2].partition("```toml\n")[2].partition("```")[0]
     (here / "password").rename(here / "kafka-password")

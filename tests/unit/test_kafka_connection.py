@@ -246,7 +246,10 @@ def test_a_login_that_fails_is_a_mistake_in_the_settings() -> None:
     refused = _authenticated(ErrorCode.sasl_authentication_failed)
     with (
         ScriptedBroker({HANDSHAKE: _handshake, AUTHENTICATE: lambda request: refused}) as broker,
-        pytest.raises(ConfigError, match=r"Kafka at .* refuses the connection: .*who are you\?"),
+        pytest.raises(
+            ConfigError,
+            match=r"Kafka at .* refuses the connection: .*who are you\?\. Check sasl.username=a and sasl.password$",
+        ),
     ):
         _end(broker, patience=0.3, **PLAIN)
 

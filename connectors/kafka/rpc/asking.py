@@ -113,10 +113,17 @@ class Asking:
         """
         renewed = may_change(self._cluster.config)
         if self._brokers.welcome and error.login and not renewed:
-            raise ConfigError(f"{what}: the broker refused the user: {error}") from error
+            raise ConfigError(f"{what}: the broker refused the user: {error}{self._who(error)}") from error
         if not self._brokers.welcome and time.monotonic() >= min(since + _REFUSED_SECONDS, end):
-            said = f"Kafka at {self.bootstrap} refuses the connection: {error}"
+            said = f"Kafka at {self.bootstrap} refuses the connection: {error}{self._who(error)}"
             raise (LoginRefused if renewed else ConfigError)(said) from error
+
+    def _who(self, error: Refused) -> str:
+        """Which settings say who this is, if that is why; a secret's own value is none of them."""
+        config = self._cluster.config
+        given = [f"{name}={config[name]}" for name in ("sasl.username", "sasl.password.from_file") if name in config]
+        given += ["sasl.password"] if "sasl.password" in config else []
+        return f". Check {' and '.join(given)}" if error.login and given else ""
 
 
 def _shown(place: Place) -> str:

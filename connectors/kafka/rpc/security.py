@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.rpc.certificates import ends_of
@@ -46,6 +47,8 @@ _INSTEAD: Final = {
 }
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
+_UNKNOWN: Final = frozenset({2, 18, 19, 20, 21})
+"""X509_V_ERR_… of a certificate that was signed by nobody who is trusted, or by itself."""
 _PROTOCOLS: Final = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
@@ -66,6 +69,8 @@ class Security:
     sasl: Sasl | None
     certificate: str | None = None
     """The file with the client's own certificate."""
+    authority: str | None = None
+    """The file with the authorities to trust, if not those of the system."""
 
 
 def security(cluster: Cluster) -> Security:
@@ -76,8 +81,10 @@ def security(cluster: Cluster) -> Security:
     config = cluster.current()
     for key in sorted(config.keys() - _CARRIED):
         if instead := _INSTEAD.get(key.partition(".")[0]):
+            like = get_close_matches(key, _CARRIED, 1, 0.9)
+            meant = f" Did you mean {like[0]!r}?" if like else ""
             raise ConfigError(
-                f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}."
+                f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}.{meant}"
             )
     protocol = str(config.get("security.protocol", "plaintext")).upper()
     if protocol not in _PROTOCOLS:
@@ -87,6 +94,7 @@ def security(cluster: Cluster) -> Security:
         _tls(config) if protocol.endswith("SSL") else None,
         _sasl(config) if protocol.startswith("SASL") else None,
         config.get("ssl.certificate.location"),
+        config.get("ssl.ca.location"),
     )
 
 
@@ -95,6 +103,9 @@ def tls_advice(error: ssl.SSLError, used: Security) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code == _EXPIRED:
             return ". The broker's certificate is over, or this machine's clock is wrong: renew it on the broker"
+        if error.verify_code in _UNKNOWN:
+            trusted = "this machine" if used.authority is None else used.authority
+            return f". Nobody whom {trusted} knows has signed the broker's certificate: name who has as ssl.ca.location"
         return ""
     if "alert" not in str(error).lower():
         return ""
