@@ -49,7 +49,7 @@ class Tumbling:
     """Windows of one size, one behind the other."""
 
     size: int
-    offset: int = 0
+    offset: int
     shared = False
 
     def pane(self, time: int) -> int:
@@ -74,7 +74,7 @@ class Early:
 
     size: int
     every: int
-    offset: int = 0
+    offset: int
     shared = True
 
     def pane(self, time: int) -> int:
@@ -100,7 +100,7 @@ class Sliding:
 
     size: int
     every: int
-    offset: int = 0
+    offset: int
     shared = True
 
     @property

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.timeout(300)
 
 ASSIGNERS: tuple[Paned, ...] = (
     Tumbling(300, 7),
-    Tumbling(1),
+    Tumbling(1, 0),
     Early(300, 60, 10),
     Sliding(600, 300, 5),
-    Sliding(100, 40),
-    Sliding(1000, 1000),
+    Sliding(100, 40, 0),
+    Sliding(1000, 1000, 0),
     Days("Europe/Berlin"),
     Days("America/Sao_Paulo"),  # clocks leapt at midnight
     Days("America/St_Johns"),  # clocks went back across midnight

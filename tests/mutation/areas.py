@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
 WINDOWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("triggers", "windows", "window_verbs", "late_rows"))
+ROWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("windows", "expiring", "redefined"))
 AGGREGATES = tuple(f"tests/unit/aggregates/test_{part}.py" for part in ("aggregates", "rows", "sketches"))
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -83,11 +84,12 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "windows": {
         "kafka_eos/operators/due.py": ("tests/unit/operators/test_due.py",),
-        "kafka_eos/interfaces/assigners.py": WINDOWS,
+        "kafka_eos/interfaces/assigners.py": ("tests/unit/operators/test_assigners.py", *WINDOWS),
         "kafka_eos/operators/windows/alone.py": (*WINDOWS, f"{STATE}/test_golden_windows.py"),
         "kafka_eos/operators/windows/base.py": WINDOWS,
         "kafka_eos/operators/windows/contents.py": WINDOWS,
-        "kafka_eos/operators/windows/counted.py": WINDOWS,
+        "kafka_eos/operators/windows/counted.py": ROWS,
+        "kafka_eos/operators/windows/numbered.py": ROWS,
         "kafka_eos/operators/windows/paned.py": WINDOWS,
         "kafka_eos/operators/windows/sessions.py": WINDOWS,
         "kafka_eos/operators/windows/triggers.py": ("tests/unit/operators/test_triggers.py",),
