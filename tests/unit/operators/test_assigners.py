@@ -41,10 +41,12 @@ KINDS: dict[str, tuple[Any, Edges]] = {
     "early": (tumbling(seconds=0.012, early=0.004), with_early(12, 4, 0)),
     "early, shifted": (tumbling(seconds=0.012, early=0.004, offset=0.003), with_early(12, 4, 3)),
     "early, shifted by more than a window": (tumbling(seconds=0.012, early=0.003, offset=0.017), with_early(12, 3, 5)),
+    "early, each millisecond": (tumbling(seconds=0.003, early=0.001), with_early(3, 1, 0)),
     "sliding": (sliding(seconds=0.012, every=0.004), every_window(12, 4, 0)),
     "sliding, in panes smaller than a step": (sliding(seconds=0.010, every=0.004), every_window(10, 4, 0)),
     "sliding, shifted": (sliding(seconds=0.010, every=0.006, offset=-0.001), every_window(10, 6, -1)),
     "sliding, shifted by more than a step": (sliding(seconds=0.010, every=0.004, offset=0.007), every_window(10, 4, 3)),
+    "sliding, each millisecond": (sliding(seconds=0.003, every=0.001), every_window(3, 1, 0)),
     "sliding, without overlap": (sliding(seconds=0.005, every=0.005), every_window(5, 5, 0)),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from kafka_eos.aggregates import count, sum_
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
+from kafka_eos.operators import windows
 from kafka_eos.plan import Plan
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
@@ -296,10 +298,11 @@ def test_nothing_is_left_of_windows_that_are_over_nor_of_what_waited_for_the_clo
         bench.open()
         push(bench, *range(0, 100, 3))
         push(bench, 1000)
+        before = stored(bench, tmp_path)
         clock.now += 20_000
         left = stored(bench, tmp_path)
 
-    assert left["windows"] == 1
+    assert before["windows"] == before["changed"] == left["windows"] == 1
     assert left.get("changed", 0) == left.get("processing-timers", 0) == 0
     assert left.get("sessions", 1) == 1
 
@@ -393,6 +396,14 @@ def test_what_waits_for_the_clock_survives(tmp_path: Path) -> None:
         after.chain.tick()
 
     assert [found.value for found in after.values] == [2]
+
+
+@pytest.mark.parametrize("assigner", [TEN, session(gap=0.005), sliding(seconds=0.010, every=0.005)])
+def test_windows_declare_what_waits_for_the_clock_beside_what_waits_for_event_time(assigner: Any) -> None:
+    node: Any = built(summed(assigner, on_clock(every=10))).node("w")
+
+    assert [each.name for each in windows(node).pending()] == ["event-timers", "processing-timers", "changed"]
+    assert [each.name for each in windows(replace(node, trigger=None)).pending()] == ["event-timers"]
 
 
 def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:

@@ -612,18 +612,19 @@ def test_a_row_on_which_a_function_fails_is_refused_and_leaves_nothing() -> None
     assert len(out["source-dead-letters"]) == 2
 
 
-def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_where() -> None:
+@pytest.mark.parametrize(("kind", "last"), [("tumbling", 9), ("early", 4), ("sliding", 1), ("session", 4)])
+def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_where(kind: str, last: int) -> None:
     def result(key: str, window: Window, total: int) -> int:
         raise ValueError("no")
 
     pipeline = flow(
-        lambda s: s.window(KINDS["tumbling"]).fold(
-            name="sums", init=lambda: 0, step=lambda total, row: total + row[2], emit=result
+        lambda s: s.window(KINDS[kind]).fold(
+            name="sums", init=lambda: 0, step=lambda total, row: total + row[2], merge=int.__add__, emit=result
         ),
         on_error=DeadLetters(MemorySink()),
     )
 
-    with pytest.raises(PoisonRecord, match=r"timers of sums, key 'a', time 9.*no"):
+    with pytest.raises(PoisonRecord, match=rf"timers of sums, key 'a', time {last}.*no"):
         run_local(pipeline, {"source": sales(("a", 1, 1), ("z", 50, 1))})
 
 
