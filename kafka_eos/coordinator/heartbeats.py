@@ -1,7 +1,8 @@
 """Signs of life in the checkpoint store: what a leader shows to those that stand by for it.
 
 A heartbeat is an object with a new name, and the one before it goes: a standby sees that the name has changed, and
-needs no clock but its own. The last one says how the leader ended.
+needs no clock but its own. The last one says how the leader ended. A leader also touches its lock: that shows on its
+own machine that it lives while the store takes nothing, as on a full disk.
 Rule: nothing is decided by them but who waits. A leader that cannot write them says so once and goes on.
 """
 
@@ -13,6 +14,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -53,6 +55,14 @@ def lock_id(path: Path) -> str:
     return f"{socket.gethostname()}:{found.st_dev}:{found.st_ino}"
 
 
+def touched(path: Path) -> int:
+    """When a lock was touched last, in nanoseconds of its file system's clock; 0 if it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def read(
     storage: CheckpointStorage, damaged: Callable[[str], None] = lambda name: None
 ) -> Mapping[str, tuple[int, Heartbeat]]:
@@ -81,7 +91,7 @@ class Pulse:
     """Writes the heartbeats of one leader, from ``begin`` to ``end``, on a thread of its own."""
 
     def __init__(self, storage: CheckpointStorage, lock: Path, lease: float) -> None:
-        self._storage, self._every = storage, interval(lease)
+        self._storage, self._lock, self._every = storage, lock, interval(lease)
         self._writer = secrets.token_hex(8)
         self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock), every=self._every)
         self._count = 0
@@ -101,26 +111,37 @@ class Pulse:
         self._attempt(msgspec.structs.replace(self._alive, ended=how))
 
     def _beat(self) -> None:
-        try:
-            while not self._over.wait(self._every):
-                self._attempt(self._alive)
-        except Exception:  # noqa: BLE001 - whatever it is, it is told, and heartbeats are for liveness alone
-            _LOG.exception("no more heartbeats are written, for a defect. The job goes on; a standby may take it over")
+        while not self._over.wait(self._every):
+            self._attempt(self._alive)
 
     def _attempt(self, heartbeat: Heartbeat) -> None:
-        self._count += 1
-        mine = paths.heartbeat_name(self._writer, self._count)
+        """Raises nothing: heartbeats are for liveness alone, and what cannot be written is told."""
         try:
-            self._storage.publish(mine, msgspec.json.encode(heartbeat))
-            for name in _names(self._storage):
-                if name != mine and (self._count == 1 or paths.parse_heartbeat_name(name)[0] == self._writer):
-                    self._storage.delete(name)
+            self._touch()
+            self._write(heartbeat)
         except OSError as error:
             if not self._failing:
                 self._failing = True
                 _LOG.warning("heartbeats cannot be written: %s. The job goes on; a standby may take it over", error)
+        except Exception:  # noqa: BLE001 - whatever it is
+            self._over.set()
+            _LOG.exception("no more heartbeats are written, for a defect. The job goes on; a standby may take it over")
         else:
             self._failing = False
+
+    def _touch(self) -> None:
+        """A full disk has room for a time. Not if the lock is another supervisor's by now, who shows its own life."""
+        with suppress(FileNotFoundError):
+            if lock_id(self._lock) == self._alive.lock:
+                os.utime(self._lock)
+
+    def _write(self, heartbeat: Heartbeat) -> None:
+        self._count += 1
+        mine = paths.heartbeat_name(self._writer, self._count)
+        self._storage.publish(mine, msgspec.json.encode(heartbeat))
+        for name in _names(self._storage):
+            if name != mine and (self._count == 1 or paths.parse_heartbeat_name(name)[0] == self._writer):
+                self._storage.delete(name)
 
 
 def _names(storage: CheckpointStorage) -> list[str]:

@@ -9,7 +9,6 @@ one ends the job at once; everything else goes back to the last decided epoch, a
 
 from __future__ import annotations
 
-import logging
 import random
 import signal
 import threading
@@ -28,6 +27,7 @@ from kafka_eos.coordinator.desk import Desk
 from kafka_eos.coordinator.event_times import Units
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.lock import job_lock, state_locks
+from kafka_eos.coordinator.observers import Observers
 from kafka_eos.coordinator.patience import Interrupted, Patience
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.refused import RefusedFile
@@ -56,7 +56,6 @@ from kafka_eos.protocol.standby import Ending
 from kafka_eos.settings import Settings
 
 _NAP = 0.05
-_LOG = logging.getLogger("kafka_eos.job")
 
 
 class JobMaster:
@@ -71,7 +70,7 @@ class JobMaster:
         release: Callable[[BaseException], None],
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._plan, self._settings, self._observers = plan, settings, observers
+        self._plan, self._settings, self._observers = plan, settings, Observers(observers)
         self._attempt, self._release, self._wake = attempt, release, wake
         self._directory = settings.job_dir(plan.name)
         self._patience = Patience(threading.Event(), self.notice)
@@ -92,7 +91,6 @@ class JobMaster:
         self._refusals = Refusals(
             settings.max_dead_letters, settings.dead_letter_window, self.observe, self._refused.write
         )
-        self._mute: set[Observer] = set()
         self._recovered = self._asked = False
         self._term = Term(0)
         """The newest that an attempt of this run has had."""
@@ -106,7 +104,7 @@ class JobMaster:
         name, states = self._plan.name, self._settings.local_dirs(self._plan.name)
         # What lies in the job's own directory is under its lock already.
         apart = [state for state in states if not state.is_relative_to(self._directory)]
-        with self._signals(), self._turn() as storage:
+        with self._observers, self._signals(), self._turn() as storage:
             if storage is not None:
                 with state_locks(apart, name):
                     self._lead(storage)
@@ -117,7 +115,7 @@ class JobMaster:
         self._refused.begin()
         here = self._settings.checkpoints_of(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
-        self._observers = (*self._observers, StatusFile(self._directory), _Diary(history), _UnitsWatched(self.notice))
+        self._observers.add(StatusFile(self._directory), _Diary(history), _UnitsWatched(self.notice))
         self.observe("started", job=self._plan.name)
         self.observe("plan", **outline(self._plan, self._settings))
         with closing(SavepointWriter(self._directory, storage)) as savepoints:
@@ -172,8 +170,7 @@ class JobMaster:
             self._backoff = self._backoff.committed(seconds)
             if self._works_again(seconds):
                 self._environment = self._environment.succeeded()
-        for observer in self._observers:
-            self._tell(observer, event, facts)
+        self._observers.tell(event, facts)
 
     def _works_again(self, seconds: float) -> bool:
         patience = self._settings.restart_backoff_max
@@ -301,30 +298,6 @@ class JobMaster:
                 timer.cancel()
 
     # ------------------------------------------------------------ around it
-
-    def _tell(self, observer: Observer, event: str, facts: Mapping[str, object]) -> None:
-        """Showing never changes the job, whatever it raises: a full disk, a bug of a page or of a library."""
-        try:
-            observer(event, facts)
-        except Exception as error:  # noqa: BLE001
-            self._cannot_show(observer, event, error)
-        else:
-            self._mute.discard(observer)
-
-    def _cannot_show(self, observer: Observer, event: str, error: Exception) -> None:
-        """It is said once to those who still hear, until it works again; the traceback of a bug is logged."""
-        if observer in self._mute:
-            return
-        self._mute.add(observer)
-        name = type(observer).__name__
-        if isinstance(error, OSError):
-            text = f"{name} cannot be written: {error}. The job goes on"
-        else:
-            text = f"{name} has failed at the event {event!r}: {kind_of(error)}: {error}. The job goes on without it"
-            _LOG.error("%s", text, exc_info=error)
-        for other in self._observers:
-            if other not in self._mute:
-                self._tell(other, "unshown", {"observer": name, "at": event, "text": text})
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -147,10 +147,11 @@ class Standby:
 
     def _leader(self, writer: str, count: int, beat: Heartbeat, holds: int | None) -> Leader:
         here = self._lock.exists() and beat.lock == heartbeats.lock_id(self._lock)
+        mine = here and beat.pid == holds
         return Leader(
-            silent=self._since.unchanged(writer, count),
+            silent=self._since.unchanged(writer, (count, heartbeats.touched(self._lock) if mine else 0)),
             here=here,
-            holds=here and beat.pid == holds,
+            holds=mine,
             ended=beat.ended,
             known=writer in (self._ended_before or ()),
         )

@@ -21,7 +21,7 @@ class Leader:
     """What is known of one that leads, or did."""
 
     silent: float
-    """Seconds since its newest heartbeat was first seen here, by the clock of whoever looks."""
+    """Seconds since its newest sign of life was first seen here, by the clock of whoever looks."""
     here: bool
     """Its lock is the one that this process would take."""
     holds: bool = False
@@ -45,7 +45,7 @@ class Move(Enum):
     WAIT = auto()
     LEAD = auto()
     UNSEAT = auto()
-    """End the process that holds the lock: it gives no heartbeat any more, and will not let go by itself."""
+    """End the process that holds the lock: it shows no life any more, and will not let go by itself."""
     END = auto()
     """The job was stopped: nobody is to go on."""
 

@@ -101,6 +101,34 @@ def test_a_disk_of_a_job_that_stays_full_is_waited_for_and_counts_as_one_failure
     audit_passes(job)
 
 
+def test_a_leader_without_room_for_heartbeats_keeps_the_lead_while_a_standby_of_its_machine_watches(
+    new_job: Callable[..., Job], small_at: Callable[[Path], SmallDisk], tmp_path: Path
+) -> None:
+    """It lives, so to end it helps nobody: whoever came next would have no room either."""
+    lease = 2.0
+    job = new_job(300, "totals.py", KAFKA_EOS_STANDBY_LEASE=f"{lease}s")
+    small = small_at(job.checkpoints)
+
+    with running(job, "", "--standby") as leader:
+        leader.until_output()
+        with running(job, "", "--standby") as standby:
+            standby.until(lambda: f"stands by for process {leader.pid} on " in standby.log, "stand by")
+            small.keep_full()
+            leader.until(lambda: "heartbeats cannot be written" in leader.log, "have no room", 2 * PATIENCE)
+            time.sleep(5 * lease)  # in which it would be taken for gone
+            assert leader.alive and "killed" not in standby.log
+            small.make_room()
+            feed(job.bootstrap, job.input, range(10_000, 10_100))
+            leader.until_all_committed()
+
+            leader.send(signal.SIGKILL)
+            feed(job.bootstrap, job.input, range(10_100, 10_200))
+            standby.until_all_committed()
+            standby.drain()
+    check_all(job)
+    audit_passes(job)
+
+
 @pytest.mark.parametrize("of", ["TEST_OUT_DIR", "TEST_TABLES"], ids=["files", "tables"])
 def test_a_disk_that_is_full_while_files_are_staged_loses_nothing(
     new_job: Callable[..., Job], database: Callable[[], str], small: SmallDisk, tmp_path: Path, of: str

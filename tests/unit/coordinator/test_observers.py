@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
+from kafka_eos.coordinator.observers import Observers
 from kafka_eos.coordinator.status import Observer, read_status
 from kafka_eos.metrics.observed import Observed
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
+from tests.waiting import PATIENCE, eventually
 
 JOB = "orders"
 
@@ -93,3 +96,59 @@ def test_two_that_fail_say_it_of_each_other_and_no_more(tmp_path: Path) -> None:
 
     told = [facts["observer"] for event, facts in heard if event == "unshown"]
     assert told.count("Deaf") == 1 and told.count("Page") == 2
+
+
+class Stuck:
+    """Does not come back from its first ``progress`` until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go, self.heard = threading.Event(), list[str]()
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event == "progress":
+            assert self.let_go.wait(PATIENCE)
+        self.heard.append(event)
+
+
+def test_one_that_does_not_come_back_is_waited_for_once_and_hears_the_rest_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stuck, told = Stuck(), list[tuple[str, Mapping[str, object]]]()
+    observed = Observed(JOB, "1")
+    with Observers((stuck, observed, lambda event, facts: told.append((event, facts))), 0.05, backlog=3) as observers:
+        for event in ("started", "progress", "one", "two", "three", "four"):
+            observers.tell(event, {"read": {}, "written": {}, "lag": 0})
+        unshown = [facts for event, facts in told if event == "unshown"]
+        assert [event for event, _ in told if event != "unshown"] == [
+            "started", "progress", "one", "two", "three", "four",
+        ]  # fmt: skip
+        with observed.samples() as samples:
+            assert samples.value("observer_failures", "Stuck") == 1
+        stuck.let_go.set()
+        eventually(lambda: "Stuck has come back; 1 events are missing" in caplog.text, "it has heard what was kept")
+        observers.tell("five", {})
+
+    assert len(unshown) == 1 and str(unshown[0]["text"]).startswith("Stuck has not come back from the event 'progress'")
+    assert stuck.heard == ["started", "progress", "one", "two", "three", "five"]
+
+
+def test_one_that_never_comes_back_does_not_keep_a_job_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = Stuck()
+    with Observers((stuck,), 0.05) as observers:
+        observers.tell("progress", {})
+    stuck.let_go.set()
+
+    assert "Stuck has not come back, and does not show how the job ended" in caplog.text
+
+
+def test_one_that_wants_the_process_to_end_is_told_as_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def leave(event: str, facts: Mapping[str, object]) -> None:
+        raise SystemExit(3)
+
+    with Observers((leave,)) as observers:
+        observers.tell("started", {})
+        observers.tell("stopped", {})
+
+    assert "function has failed at the event 'started': RuntimeError: SystemExit 3" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -78,6 +79,48 @@ def test_heartbeats_that_end_for_a_defect_are_told(tmp_path: Path, caplog: pytes
     (record,) = caplog.records
     assert "no more heartbeats are written" in record.getMessage() and record.levelname == "ERROR"
     assert record.exc_info is not None and isinstance(record.exc_info[1], KeyError)
+
+
+def test_the_last_heartbeat_never_ends_a_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "lock").touch()
+    pulse = Pulse(Broken(), tmp_path / "lock", lease=3600)
+    pulse.begin()
+
+    pulse.end("left")
+
+    assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [KeyError]
+
+
+class Full(MemoryStorage):
+    """Has no room for anything."""
+
+    def publish(self, name: str, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+
+def test_a_leader_whose_store_is_full_shows_its_life_by_its_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    before = heartbeats.touched(lock)
+    pulse = Pulse(Full(), lock, lease=0.05)
+    pulse.begin()
+
+    eventually(lambda: heartbeats.touched(lock) > before, "the lock is touched")
+    pulse.end("left")
+
+
+def test_a_leader_does_not_touch_the_lock_of_another(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    pulse = Pulse(MemoryStorage(), lock, lease=3600)
+    lock.rename(tmp_path / "old")
+    lock.touch()
+    before = heartbeats.touched(lock)
+
+    pulse.begin()
+    pulse.end("left")
+
+    assert heartbeats.touched(lock) == before
 
 
 def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:
