@@ -1,0 +1,154 @@
+"""A source in four methods: ``PollingSource``, for inputs whose records are asked for by number.
+
+    class Orders(PollingSource[Order]):
+        def describe(self): …             what is read, for people
+        def splits(self): …               which splits there are, and which offsets of each can be read
+        def read(self, split, first, most): …
+        def decode(self, data): …
+
+Rule: offsets of a split follow each other without gaps. So an offset that does not come is input that is lost, and a
+position is one number: the offset to read next.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from kafka_eos.calls import each
+from kafka_eos.errors import ConfigError, InputLost
+from kafka_eos.ids import EpochId, SplitId
+from kafka_eos.interfaces import Guarantee, JobContext, Json, Position, Positions, TaskContext
+from kafka_eos.records import Batch, RawOrigin, RawRecord
+
+T = TypeVar("T")
+
+
+class PollingSource(ABC, Generic[T]):
+    """A source of which one asks: what is there from this offset on? Positions and readers are here."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    value_type: Any = None
+    """The type of the values, if you say: several workers send rows to each other by its codec."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Json]:
+        """What is read, without secrets, for ``explain``."""
+
+    @abstractmethod
+    def splits(self) -> Mapping[str, range]:
+        """Each split, as ``topic/partition``, with the offsets that can be read now.
+
+        Raises Retryable if nobody can tell now, ConfigError if it cannot be read as it is set up.
+        """
+
+    @abstractmethod
+    def read(self, split: str, first: int, most: int) -> Sequence[tuple[int, bytes]]:
+        """Records from ``first`` on with their offsets, ``most`` at most; none if there are none yet.
+
+        They are the same whenever they are read. Raises RestartFromCheckpoint if it cannot be read now.
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes) -> T:
+        """The value of a record. What it raises refuses the record."""
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        """See ``interfaces.Source``."""
+        there = {SplitId(split): offsets for split, offsets in self.splits().items()}
+        for split, position in (known or {}).items():
+            if split not in there:
+                raise ConfigError(f"the checkpoint has {split}, which is not there: give another input another name")
+            first, end = there[split].start, there[split].stop
+            if not first <= _offset(position) <= end:
+                raise InputLost(f"{split} was read up to offset {_offset(position)}, and has {first} to {end - 1} now")
+        return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
+
+    def ends(self, ctx: JobContext) -> Positions:
+        """See ``interfaces.Source``."""
+        return {SplitId(split): _position(offsets.stop) for split, offsets in self.splits().items()}
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[T]:
+        return PollingReader(self, ctx, positions)
+
+    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Nobody watches the lag, unless you override this."""
+
+
+class PollingReader(Generic[T]):
+    """Reads its splits in turn."""
+
+    def __init__(self, source: PollingSource[T], ctx: TaskContext, positions: Positions) -> None:
+        self._source, self._operator = source, ctx.operator
+        self._reject = partial(ctx.services.reject_record, ctx.operator)
+        self._next: dict[SplitId, int] = {}
+        self._paused: frozenset[SplitId] = frozenset()
+        self._empty: set[SplitId] = set()
+        """Splits that had no more when they were last asked."""
+        self.assign(positions)
+
+    def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
+        for split in [split for split in self._next if split not in self._paused]:
+            raws = self._read(split, max_records)
+            batch = self._decoded(raws) if raws else None
+            self._next[split] = self._next.pop(split) + len(raws)  # behind the others, whose turn is next
+            (self._empty.discard if raws else self._empty.add)(split)
+            if batch is not None and batch.values:
+                return batch
+        time.sleep(timeout)
+        return None
+
+    def _read(self, split: SplitId, most: int) -> Sequence[RawRecord]:
+        topic, _, partition = split.rpartition("/")
+        expected = self._next[split]
+        found = self._source.read(split, expected, most)
+        for offset, _ in found:
+            if offset != expected:
+                raise InputLost(f"{split}: offset {expected} is not there, and it had not been read; {offset} is next")
+            expected += 1
+        return [RawRecord(topic, int(partition), offset, -1, None, data, ()) for offset, data in found]
+
+    def _decoded(self, raws: Sequence[RawRecord]) -> Batch[T]:
+        values, refused = each(
+            lambda raw: self._source.decode(raw.value),
+            raws,
+            refuse=lambda row, error: self._reject(raws[row], error),
+        )
+        bad = frozenset(refused)
+        return Batch(values, [row for row in range(len(raws)) if row not in bad], RawOrigin(self._operator, raws))
+
+    def positions(self) -> Positions:
+        return {split: _position(offset) for split, offset in self._next.items()}
+
+    def assign(self, positions: Positions) -> None:
+        self._next |= {split: _offset(position) for split, position in positions.items()}
+
+    def pause(self, splits: Collection[SplitId]) -> None:
+        self._paused = frozenset(splits)
+
+    def at_end(self) -> Collection[SplitId]:
+        return [*self._empty]
+
+    def lag(self) -> int | None:
+        """How much more there is, nobody has told."""
+        return 0 if self._empty == self._next.keys() else None
+
+    def reached(self, ends: Positions) -> bool:
+        return all(split in self._next and self._next[split] >= _offset(end) for split, end in ends.items())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _position(offset: int) -> Position:
+    return {"offset": offset}
+
+
+def _offset(position: Position) -> int:
+    offset = position.get("offset")
+    if not isinstance(offset, int):
+        raise ConfigError(f"the checkpoint has the position {position}, which is none of this source")
+    return offset

@@ -1,0 +1,103 @@
+"""A source of four methods keeps the contract, with several splits; what cannot be read on is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kafka_eos.connectors.polling import PollingSource
+from kafka_eos.errors import ConfigError, InputLost
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import JobContext, Json, Services, TaskContext
+from kafka_eos.records import RawRecord
+from kafka_eos.testing import SourceUnderTest, check_source
+
+CTX = JobContext("job", Term(1), {})
+Held = dict[str, dict[int, str]]
+"""Numbers as text by split and offset."""
+
+
+class Numbers(PollingSource[int]):
+    def __init__(self, held: Held) -> None:
+        self.held = held
+
+    def describe(self) -> Mapping[str, Json]:
+        return {"connector": "numbers"}
+
+    def splits(self) -> Mapping[str, range]:
+        return {split: range(min(rows), max(rows) + 1) for split, rows in self.held.items()}
+
+    def read(self, split: str, first: int, most: int) -> Sequence[tuple[int, bytes]]:
+        rows = self.held[split]
+        return [(offset, rows[offset].encode()) for offset in sorted(rows) if offset >= first][:most]
+
+    def decode(self, data: bytes) -> int:
+        return int(data)
+
+
+def opened(source: Numbers, positions: Any = None, services: Services | None = None) -> Any:
+    positions = source.discover(CTX, None) if positions is None else positions
+    return source.reader(TaskContext(CTX, 0, 1, "numbers", services or Services()), positions)
+
+
+def test_it_keeps_the_contract_of_a_source() -> None:
+    def fresh() -> SourceUnderTest:
+        held: Held = {"a/0": {7: "1", 8: "2", 9: "3"}, "a/1": {0: "4", 1: "5"}, "b/0": {0: "6"}}
+
+        def grow() -> Sequence[int]:
+            held["a/1"][2] = "7"
+            held["c/0"] = {5: "8"}
+            return [7, 8]
+
+        def lose() -> None:
+            for rows in held.values():
+                for offset in [*rows][:-1]:
+                    del rows[offset]
+
+        return SourceUnderTest(lambda: Numbers(held), [1, 2, 3, 4, 5, 6], grow, lose)
+
+    check_source(fresh)
+
+
+def test_a_record_that_cannot_be_decoded_is_refused_and_its_neighbours_are_read() -> None:
+    refused: list[tuple[int, bytes | None]] = []
+
+    def refuse(operator: str, raw: RawRecord, error: Exception) -> None:
+        refused.append((raw.offset, raw.value))
+
+    reader = opened(Numbers({"a/0": {0: "1", 1: "x", 2: "3"}}), services=Services(refuse))
+    batch = reader.poll(10, 0.0)
+
+    assert (batch.values, [batch.origin.offsets[row] for row in batch.rows]) == ([1, 3], [0, 2])
+    assert refused == [(1, b"x")]
+
+
+def test_splits_are_read_in_turn() -> None:
+    reader = opened(Numbers({f"a/{n}": {offset: str(n) for offset in range(5)} for n in range(2)}))
+
+    assert [reader.poll(1, 0.0).values for _ in range(4)] == [[0], [1], [0], [1]]
+
+
+def test_a_gap_is_lost_input_and_nothing_has_moved() -> None:
+    reader = opened(Numbers({"a/0": {0: "1", 2: "3"}}))
+
+    with pytest.raises(InputLost, match="a/0: offset 1 is not there.*2 is next"):
+        reader.poll(10, 0.0)
+    assert reader.positions() == {"a/0": {"offset": 0}}
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "said"),
+    [
+        ({"a/0": {"offset": 4}}, InputLost, "a/0 was read up to offset 4, and has 5 to 6 now"),
+        ({"a/0": {"offset": 8}}, InputLost, "a/0 was read up to offset 8, and has 5 to 6 now"),
+        ({"b/0": {"offset": 5}}, ConfigError, "the checkpoint has b/0, which is not there"),
+        ({"a/0": {"row": 5}}, ConfigError, "none of this source"),
+    ],
+    ids=["expired", "begun anew", "another input", "another source"],
+)
+def test_a_position_that_cannot_be_served_is_told(known: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Numbers({"a/0": {5: "1", 6: "2"}}).discover(CTX, {SplitId(split): at for split, at in known.items()})
