@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.errors import ConfigError, KafkaEosError
+from kafka_eos.errors import ConfigError, KafkaEosError, LoginRefused
 from kafka_eos.extras import expect_extra
 
 expect_extra("postgres", "PostgresSink")
@@ -40,6 +40,10 @@ _PASSES: Final = ("08", "25006", "28", "40", "53", "55P03", "57", "58", "XX000")
 """What may pass by itself: the server is away, read-only, full, busy, ends, or does not know its users yet;
 transactions and locks are in conflict; or it has met a fault of its own, which no setting of a user has made. A custom
 code of a trigger is none of these."""
+_NOT_LET_IN: Final = re.compile(
+    r"password authentication failed|no password supplied|no pg_hba\.conf entry|is not permitted to log in"
+    r"|(role|database) \".*\" does not exist"
+)
 _ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
 _PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
@@ -103,6 +107,23 @@ class Database:
                 "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = ANY (%s)", ([*_NO_TIMEOUTS],)
             )
         return connection
+
+    def let_in(self, application: str, what: str) -> Connection:
+        """As ``connect``. LoginRefused if the server refuses its user, password or database: waiting would hide it.
+
+        libpq gives no SQLSTATE for that, only the server's words: those of one that speaks another language are not
+        known.
+        """
+        try:
+            return self.connect(application)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
+                raise LoginRefused(
+                    f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The source's conninfo says user "
+                    "and database; the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who "
+                    "may come in"
+                ) from error
+            raise
 
 
 def _from_environment() -> dict[str, str]:

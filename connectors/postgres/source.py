@@ -131,13 +131,14 @@ class PostgresSource(Generic[T]):
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``interfaces.Source``. Retryable if the server cannot be reached.
+        """See ``interfaces.Source``. Retryable if the server cannot be reached, LoginRefused if it lets nobody in.
 
         When all of it was read the table may go.
         """
         if known is not None and len(self.not_waited_for(known)) == len(known):
             return known
-        with mapped(Retryable, f"look at {self._name}"), self._database.connect("kafka_eos snapshot") as connection:
+        what = f"look at {self._name}"
+        with mapped(Retryable, what), self._database.let_in("kafka_eos snapshot", what) as connection:
             found = self._reading(connection)
             oid = oid_of(connection, found.table)
             if known is not None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import decimal
+import shlex
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
+from psycopg import conninfo, sql
 from pydantic import BaseModel
 
 from kafka_eos import Pipeline
 from kafka_eos.connectors.postgres import PostgresSource
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord, Retryable
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, LoginRefused, PoisonRecord, Retryable
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, Services, TaskContext
 from kafka_eos.records import RawRecord, Record
@@ -352,6 +355,56 @@ def test_what_cannot_be_read_exactly_is_refused_at_the_start(
     do(where := database(), table)
     with pytest.raises(ConfigError, match=why):
         source_of(where, **options).discover(CTX, None)
+
+
+@pytest.fixture
+def locked(database: Database) -> Iterator[str]:
+    """The conninfo of a database, without its password, of a user who needs one."""
+    where, user = filled(database()), f"locked_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(where, autocommit=True) as connection:
+        ((hba,),) = connection.execute("SHOW hba_file").fetchall()
+        ((before,),) = connection.execute("SELECT pg_read_file(%s)", (hba,)).fetchall()
+        lines = "".join(f"{kind} all {user} {host} scram-sha-256\n" for kind, host in (("local", ""), ("host", "all")))
+        _let_in_by(connection, hba, lines + before)
+        do(where, f"CREATE USER {user} PASSWORD 'right'", f"GRANT SELECT ON orders TO {user}")
+        mine = conninfo.make_conninfo(where, user=user)
+        eventually(
+            lambda: not _lets_in(conninfo.make_conninfo(mine, password="wrong")), "the server asks for passwords"
+        )
+        yield mine
+        _let_in_by(connection, hba, before)
+        do(where, f"DROP OWNED BY {user}", f"DROP USER {user}")
+
+
+def _lets_in(where: str) -> bool:
+    try:
+        psycopg.connect(where).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _let_in_by(connection: psycopg.Connection[Any], hba: str, rules: str) -> None:
+    line = sql.SQL("COPY (SELECT {}) TO PROGRAM {}")
+    written = "base64 -d > " + shlex.quote(hba)
+    connection.execute(line.format(base64.b64encode(rules.encode()).decode(), written))
+    connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"password": "wrong"}, 'password authentication failed for user "locked_'),
+        ({"password": "right", "dbname": "nowhere"}, 'database "nowhere" does not exist'),
+        ({"password": "", "passfile": "/dev/null"}, "no password supplied"),
+    ],
+    ids=["wrong password", "no such database", "no password"],
+)
+def test_a_start_that_is_not_let_in_ends_and_says_why(locked: str, given: dict[str, str], why: str) -> None:
+    assert read(opened(source_of(conninfo.make_conninfo(locked, password="right")))) == ORDERS
+
+    with pytest.raises(LoginRefused, match=rf"does not let this job in, to look at orders: .*{why}.*PGPASSWORD"):
+        source_of(conninfo.make_conninfo(locked, **given)).discover(CTX, None)
 
 
 @pytest.mark.parametrize(
