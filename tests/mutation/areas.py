@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 PROTOCOL = "tests/protocol"
 STATE = "tests/unit/state"
 WINDOWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("triggers", "windows", "window_verbs", "late_rows"))
-ROWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("windows", "expiring", "redefined"))
+ROWS = tuple(f"tests/unit/operators/test_{part}.py" for part in ("row_windows", "redefined"))
 AGGREGATES = tuple(f"tests/unit/aggregates/test_{part}.py" for part in ("aggregates", "rows", "sketches"))
 
 AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -84,7 +84,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "windows": {
         "kafka_eos/operators/due.py": ("tests/unit/operators/test_due.py",),
-        "kafka_eos/interfaces/assigners.py": ("tests/unit/operators/test_assigners.py", *WINDOWS),
+        "kafka_eos/interfaces/assigners.py": ("tests/unit/operators/test_assigners.py",),
         "kafka_eos/operators/windows/alone.py": (*WINDOWS, f"{STATE}/test_golden_windows.py"),
         "kafka_eos/operators/windows/base.py": WINDOWS,
         "kafka_eos/operators/windows/contents.py": WINDOWS,

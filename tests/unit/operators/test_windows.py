@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import (
@@ -22,7 +22,6 @@ from kafka_eos import (
     OutputTag,
     Pipeline,
     Stream,
-    Ttl,
     Window,
     Windowed,
     bounded,
@@ -34,7 +33,6 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import last
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
@@ -720,89 +718,3 @@ def test_results_of_windows_that_hold_the_same_are_streams_of_one_type() -> None
 
     assert codec.decode(codec.encode([found])) == [found]
     assert first.union(other)._type is None
-
-
-# ---------------------------------------------------------------- so many rows
-
-
-@pytest.mark.parametrize(("size", "every"), [(1, 1), (3, 3), (4, 2), (3, 2), (5, 1), (None, 2)])
-@pytest.mark.parametrize("verb", [summed, listed])
-@given(keys=st.lists(st.sampled_from("ab"), max_size=25), batch=st.integers(1, 7), restart=st.integers(0, 5))
-@settings(max_examples=25, deadline=None)
-def test_windows_of_rows_hold_the_last_so_many(
-    size: int | None, every: int, verb: Any, keys: list[str], batch: int, restart: int
-) -> None:
-    assigner = global_(every=every) if size is None else rows(size, every=every)
-    given_: list[Row] = [(key, 0, 1 << n) for n, key in enumerate(keys)]
-    pipeline = Pipeline("windows")
-    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
-    verb(source.key_by(lambda row: row[0], values=Row).window(assigner)).sink(MemorySink(), name="sink")
-    with TemporaryDirectory() as directory, ExitStack() as closing:
-        bench = Bench(pipeline.plan(), Path(directory), closing)
-        bench.open()
-        for number, at in enumerate(range(0, len(given_), batch)):
-            push(bench.chain, given_[at : at + batch], 0, at)
-            if number == restart:
-                bench.open(bench.checkpoint())
-        found = shown(bench.values)
-        texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
-        remains = left(bench)
-
-    expected, held = [], set[str]()
-    mine: dict[str, list[int]] = defaultdict(list)
-    for key, _, amount in given_:
-        mine[key].append(amount)
-        held.add(key)
-        if len(mine[key]) % every == 0:
-            window = mine[key][-size:] if size else list(mine[key])
-            end = size if size == every else len(mine[key])
-            expected.append((key, end - len(window), end, sum(window) if verb is summed else window))
-            held -= {key} if size == every else set()
-    assert found == expected
-    assert [text.topic for text in texts] == ["source"] * len(texts)
-    assert remains == held
-
-
-def test_a_row_that_is_refused_does_not_count() -> None:
-    def step(total: int, row: Row) -> int:
-        return total + 100 // row[2]
-
-    pipeline = Pipeline("windows")
-    source: Stream[Row] = pipeline.source(ListSource([]), name="source", on_error=DeadLetters(MemorySink()))
-    windows = source.key_by(lambda row: row[0]).window(rows(2))
-    windows.fold(name="sums", init=lambda: 0, step=step).sink(MemorySink(), name="sink")
-
-    out = run_local(pipeline, {"source": [("a", 0, 50), ("a", 0, 0), ("a", 0, 100)]})
-
-    assert shown(out["sink"]) == [("a", 0, 2, 3)]
-    assert len(out["source-dead-letters"]) == 1
-
-
-@pytest.mark.parametrize("make", [lambda: rows(0), lambda: rows(2, every=3), lambda: rows(True), lambda: global_()])
-def test_counts_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
-    with pytest.raises(PlanError, match=r"(one row or more|never ends)(.|\n)*test_windows.py"):
-        make()
-
-
-def test_windows_without_time_have_no_late_rows() -> None:
-    with pytest.raises(PlanError, match=r"they know no time(.|\n)*test_windows.py"):
-        flow(lambda s: summed(s.window(rows(3), lateness=5)))
-
-
-@pytest.mark.parametrize(
-    ("assigner", "ttl", "why"),
-    [(KINDS["tumbling"], Ttl(60), "event time ends them"), (rows(3), 60, "ttl= is a time to live")],
-)
-def test_a_time_to_live_is_for_windows_that_do_not_end(assigner: Any, ttl: Any, why: str) -> None:
-    with pytest.raises(PlanError, match=rf"{why}(.|\n)*test_windows.py"):
-        flow(lambda s: summed(s.window(assigner, ttl=ttl)))
-
-
-def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:
-    pipeline = Pipeline("windows")
-    source: Stream[Row] = pipeline.source(ListSource([]), name="source")
-    windows = source.key_by(lambda row: row[0]).window(rows(3))
-    windows.aggregate(last(lambda row: row[2])).sink(MemorySink(), name="sink")
-
-    with pytest.raises(PlanError, match="goes by event time"):
-        pipeline.plan()
