@@ -105,6 +105,12 @@ class LakeSink(Unmarked, Generic[T]):
         """At start; see ``interfaces.Sink``. Raises Retryable if the table cannot be reached."""
         token(ctx.job, "the job's name")
         if not self._table.exists() and self._create:
+            if self._scope in ctx.known_in:
+                raise ConfigError(
+                    f"{self._table.text} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
+                    "would hide that its rows are lost. Bring it back, with its log. To go on with an empty one, make "
+                    "the table yourself"
+                )
             from kafka_eos.connectors.files.formats.arrow import arrow_schema
 
             self._table.create(arrow_schema(self._value), self._by)

@@ -4,7 +4,7 @@
     staged   one row a staging table or transaction, open or prepared; it goes in the transaction that ends it.
              ``prepared``: somebody may have been promised its rows; of a transaction that cannot be said later, so it
              is said from the beginning
-    made     tables of the user that a sink has made: one that is gone is not made again
+    made     tables of the user that a sink has made, or would have: one that is gone is not made again
     ledger   how a prepared one ended: the row is written by the transaction that made its rows visible, or dropped them
 
 Rule: a staging table, its row here and the rows of the user's table change in one transaction. So a row in ``staged``
@@ -96,13 +96,14 @@ class Ledger:
 
     # ------------------------------------------------------------ tables of the user
 
-    def has_made(self, connection: Connection, target: str) -> bool:
+    def has_seen(self, connection: Connection, target: str) -> bool:
         query = self._sql("SELECT FROM {schema}.made WHERE target = %s")
         return connection.execute(query, (target,)).fetchone() is not None
 
-    def made(self, connection: Connection, target: str) -> None:
-        """Note that a table is there because a sink has made it, in the transaction that makes it."""
-        connection.execute(self._sql("INSERT INTO {schema}.made (target) VALUES (%s)"), (target,))
+    def seen(self, connection: Connection, target: str) -> None:
+        """Note that a table is there which a sink would make; if it makes it, in the transaction that does."""
+        insert = self._sql("INSERT INTO {schema}.made (target) VALUES (%s) ON CONFLICT DO NOTHING")
+        connection.execute(insert, (target,))
 
     # ------------------------------------------------------------ writers
 

@@ -104,6 +104,8 @@ class PostgresSink(Unmarked, Generic[T]):
             mapped(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
             self._database.connect("kafka_eos check") as connection,
         ):
+            if self._create and self.scope(ctx) in ctx.known_in and not self._ledger.is_there(connection):
+                self._expect_not_emptied(connection, ctx)
             self._ledger.make(connection)
             if self._create:
                 self._make(connection)
@@ -200,19 +202,30 @@ class PostgresSink(Unmarked, Generic[T]):
     def _name(self) -> str:
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
+    def _expect_not_emptied(self, connection: Connection, ctx: JobContext) -> None:
+        """Of a database that the job has written to, and that has nothing of it."""
+        if tables.find(connection, self._schema, self._table) is None:
+            raise ConfigError(
+                f"there is neither table {self._name} nor schema {self._ledger.schema} in {self._database.name}, and "
+                f"job {ctx.job!r} has written there: an empty table would hide that its rows are lost. Bring the "
+                "database back, or connect to the one that has them. To go on with an empty one, make the table "
+                "yourself"
+            )
+
     def _make(self, connection: Connection) -> None:
         """Make the user's table unless it is there.
 
-        ConfigError if a column has no type that surely fits, or if it was made before: an empty one in its place would
-        hide that what it held is gone.
+        ConfigError if a column has no type that surely fits, or if it was there at an earlier start: an empty one in
+        its place would hide that what it held is gone.
         """
-        if tables.find(connection, self._schema, self._table) is not None:
+        if (found := tables.find(connection, self._schema, self._table)) is not None:
+            self._ledger.seen(connection, f"{found.schema}.{found.name}")
             return
         (schema,) = connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)).fetchone() or ("",)
         target = f"{schema}.{self._table}"
-        if self._ledger.has_made(connection, target):
+        if self._ledger.has_seen(connection, target):
             raise ConfigError(
-                f"the sink has made table {target}, and it is not there any more: bring it back. To begin with an "
+                f"table {target} was there at an earlier start, and is gone: bring it back. To begin with an "
                 f"empty one: DELETE FROM {self._ledger.schema}.made WHERE target = '{target}'"
             )
         if untyped := [column.name for column in self._columns if not column.type]:
@@ -221,7 +234,7 @@ class PostgresSink(Unmarked, Generic[T]):
                 f"{self._name} yourself"
             )
         with connection.transaction():
-            self._ledger.made(connection, target)
+            self._ledger.seen(connection, target)
             name = sql.Identifier(schema, self._table)
             connection.execute(statements.create_table(name, self._columns, self._key))
 

@@ -70,9 +70,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 7
-    """7: with files of provenance. 6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups.
-    3: with the job's identity. Older ones are read as without."""
+    VERSION: ClassVar[int] = 8
+    """8: with the sinks that know the job. 7: with files of provenance. 6: with partitions by sink. 5: with outputs by
+    sink. 4: with the hash of key groups. 3: with the job's identity. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -90,6 +90,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Rows between subtasks that belong to the snapshot; they are processed before anything that is read."""
     identity: str | None = None
     """Which life of the job's name decided it; None in a manifest that is older than identities."""
+    known_in: tuple[str, ...] = ()
+    """Scopes of the sinks that knew this life when it decided the epoch; empty in a manifest of before version 8."""
 
     @property
     def id(self) -> EpochId:

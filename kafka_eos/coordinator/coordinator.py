@@ -19,6 +19,7 @@ from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import identity as identities
 from kafka_eos.coordinator import origin
 from kafka_eos.coordinator.commits import Finisher
 from kafka_eos.coordinator.epochs import Epochs
@@ -92,7 +93,9 @@ class Coordinator:
 
     def check(self) -> list[str]:
         """Let every source and sink check the environment. Returns notices; raises ConfigError with what to change."""
-        return [*self._outputs.check(self._context), *self._inputs.check(self._context)]
+        known_in = identities.known_in(self._storage, self._plan.name)
+        told = self._outputs.check(replace(self._context, known_in=known_in))
+        return [*told, *self._inputs.check(self._context)]
 
     def recognise(self) -> JobContext:
         """See ``Ownership``."""

@@ -68,6 +68,7 @@ class Epochs:
             committables=acked.committables,
             in_flight=acked.in_flight,
             identity=self._ownership.identity.identity,
+            known_in=self._lives.known_in,
         )
         records.publish(self._storage, manifest)
         self._ownership.check()

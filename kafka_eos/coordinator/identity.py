@@ -55,6 +55,14 @@ def earlier(storage: CheckpointStorage, job: str, terms: Iterable[Term]) -> froz
     return frozenset(JobIdentity(claim.identity) for claim in claims if claim.identity is not None)
 
 
+def known_in(storage: CheckpointStorage, job: str) -> frozenset[str]:
+    """Scopes of the sinks that knew the job when it decided its newest epoch; empty if it has decided none."""
+    newest = max(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)), default=None)
+    if newest is None:
+        return frozenset()
+    return frozenset(records.load(storage, Manifest, paths.manifest_name(newest), job).known_in)
+
+
 def forget(storage: CheckpointStorage) -> None:
     """Drop what a version that wrote it before the first decision has left. Only while nothing is decided."""
     storage.delete(paths.IDENTITY)

@@ -29,6 +29,11 @@ class Lives:
         sources: list[Source[Any]] = [node.source for node in plan.sources]
         self._sources = [source for source in sources if isinstance(source, TellsLives)]
 
+    @property
+    def known_in(self) -> tuple[str, ...]:
+        """Scopes of the sinks that know this life once ``hold`` or ``enter`` has returned."""
+        return tuple(sorted(self._held))
+
     def signs(self, ctx: JobContext) -> list[Life]:
         """Every sign of any life of the name, this one's included."""
         asked: list[TellsLives] = [*self._held.values(), *self._sources]

@@ -33,6 +33,11 @@ class JobContext:
     """Which life of the job's name this is; the name of all output holds it, unless it is None."""
     owns_nameless: bool = False
     """Output without an identity in its name is this job's too: its directory is older than identities."""
+    known_in: frozenset[str] = frozenset()
+    """In ``Sink.check``: scopes whose sinks knew this job when it decided its newest epoch.
+
+    What a sink makes where it is missing it must not make there again: an empty one would hide that rows are lost.
+    """
 
     def owns(self, identity: JobIdentity | None) -> bool:
         """Whether output of the job's name that carries ``identity`` (None: that carries none) is this life's."""

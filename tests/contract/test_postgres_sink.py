@@ -387,8 +387,12 @@ def test_a_login_that_is_refused_between_decision_and_commit_is_asked_again_unti
         kit.ask(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
 
 
-def test_a_table_that_was_made_and_is_gone_is_not_made_again(kit: Kit) -> None:
+@pytest.mark.parametrize("by", ["the sink", "a person"])
+def test_a_table_that_was_there_and_is_gone_is_not_made_again(kit: Kit, by: str) -> None:
     sink = kit.sink("made", create=True)
+    if by == "a person":
+        kit.ask("CREATE TABLE made AS SELECT * FROM accounts")
+    sink.check(job())
     sink.check(job())
     kit.ask("DROP TABLE made")
 

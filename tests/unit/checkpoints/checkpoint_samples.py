@@ -26,6 +26,7 @@ MANIFEST = Manifest(
             "kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31, {"out": 30}, {"out": Spread("out", "murmur2", 2, 4)}
         ),
     ),
+    known_in=("kafka:abc",),
 )
 SAVEPOINT = Savepoint(
     job=JOB,

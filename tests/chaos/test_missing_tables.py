@@ -1,0 +1,96 @@
+"""Tables that a job has made and written are gone at its next start: an empty one in their place would hide that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import Catalog, load_catalog
+
+from tests.chaos.harness import APPS, Job
+from tests.chaos.running import refused
+from tests.marks import campaign
+
+NOWHERE = "127.0.0.1:1"
+NUMBERS = list(range(100))
+
+
+@pytest.fixture
+def job(tmp_path: Path, database: Callable[[], str]) -> Job:
+    (tmp_path / "tables").mkdir()
+    environment = {"COLUMNS": "5000", "TEST_TABLES": str(tmp_path / "tables"), "TEST_DATABASE": database()}
+    return Job("made", NOWHERE, "", "", tmp_path, APPS / "made.py", environment)
+
+
+def catalog(job: Job) -> Catalog:
+    where = job.environment["TEST_TABLES"]
+    return load_catalog("default", type="sql", uri=f"sqlite:///{where}/catalog.db", warehouse=f"file://{where}/iceberg")
+
+
+def ask(job: Job, statement: str) -> list[int]:
+    with psycopg.connect(job.environment["TEST_DATABASE"]) as connection:
+        cursor = connection.execute(statement.encode())
+        return [row[0] for row in cursor.fetchall()] if cursor.description else []
+
+
+def rows(job: Job) -> list[list[int]]:
+    """Of all three tables."""
+    delta = DeltaTable(f"{job.environment['TEST_TABLES']}/delta").to_pyarrow_table()
+    iceberg = catalog(job).load_table("shop.numbers").scan().to_arrow()
+    return [
+        *(sorted(table.column("id").to_pylist()) for table in (delta, iceberg)),
+        ask(job, "SELECT id FROM numbers ORDER BY id"),
+    ]
+
+
+@pytest.mark.parametrize("way", ["dropped", campaign("emptied")])
+def test_a_table_that_is_gone_refuses_the_next_start_and_is_not_made_again(job: Job, way: str) -> None:
+    """``emptied``: of the database nothing is left, so nothing there knows of the table."""
+    job.run()
+    delta, away = (Path(job.environment["TEST_TABLES"]) / name for name in ("delta", "away"))
+    delta.rename(away)
+    metadata = catalog(job).load_table("shop.numbers").metadata_location
+    catalog(job).drop_table("shop.numbers")
+    ask(job, "ALTER TABLE numbers RENAME TO away")
+    if way == "emptied":
+        ask(job, "ALTER SCHEMA kafka_eos RENAME TO away")
+
+    for _ in range(2):  # the first refusal makes nothing that the second one would take for the table
+        said = refused(job, 2)
+        assert f"{delta} is gone" in said
+        assert "default:shop.numbers is gone" in said
+        assert ("public.numbers was there at an earlier start" if way == "dropped" else "neither table numbers") in said
+        assert said.count("ring it back") + said.count("ring the database back") == 3
+    away.rename(delta)
+    catalog(job).register_table("shop.numbers", metadata)
+    ask(job, "ALTER TABLE away RENAME TO numbers")
+    if way == "emptied":
+        ask(job, "ALTER SCHEMA away RENAME TO kafka_eos")
+    job.run()
+
+    assert rows(job) == [NUMBERS] * 3
+
+
+@pytest.mark.campaign
+def test_who_makes_the_tables_goes_on_with_empty_ones(job: Job) -> None:
+    """And a job that begins makes them, wherever another one has written before."""
+    job.run()
+    delta = Path(job.environment["TEST_TABLES"]) / "delta"
+    table = catalog(job).load_table("shop.numbers")
+    kept = table.schema(), DeltaTable(delta).schema()
+    delta.rename(delta.with_name("away"))
+    catalog(job).drop_table("shop.numbers")
+    ask(job, "DROP TABLE numbers")
+
+    catalog(job).create_table("shop.numbers", kept[0])
+    DeltaTable.create(delta, kept[1])
+    ask(job, "CREATE TABLE numbers (id bigint NOT NULL)")
+    job.run()
+    assert rows(job) == [[]] * 3
+
+    job.name = "another"
+    job.run()
+    assert rows(job) == [NUMBERS] * 3
