@@ -28,8 +28,9 @@ def ui(
     Example: `kafka-eos ui --port 8080`
     """
     expect_extra("ui", "the dashboard")
+    from kafka_eos.metrics.loopback import LOOPBACK
     from kafka_eos.ui.actions import Actions
-    from kafka_eos.ui.pages import LOOPBACK, Pages
+    from kafka_eos.ui.pages import Pages
     from kafka_eos.ui.server import serving
 
     home = home_of_jobs(checkpoint_dir)

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.metrics.exposition import expose
+from kafka_eos.metrics.loopback import is_loopback, refusal
 from kafka_eos.metrics.observed import Observed
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
@@ -40,7 +41,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], answers: Answers, clients: int, patience: float) -> None:
-        self.answers, self.patience = answers, patience
+        self.answers, self.patience, self.local = answers, patience, is_loopback(host_in_url(address[0]))
         self._room = threading.BoundedSemaphore(clients)
         self.address_family = family_of(address[0])
         super().__init__(address, _Handler)
@@ -131,6 +132,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_Until(self.connection, time.monotonic() + self.server.patience))
 
     def do_GET(self) -> None:
+        asked = self.headers.get("Host")  # which every browser says, and a probe of HTTP 1.0 need not
+        if self.server.local and asked is not None and not is_loopback(asked):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=refusal(asked))
+            return
         answer = PATHS.get(urlsplit(self.path).path)
         if answer is None:
             there = f"there are {', '.join(PATHS)}; the dashboard needs: pip install 'kafka-eos[ui]'"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -20,12 +20,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_eos.interfaces import Json
+from kafka_eos.metrics.loopback import is_loopback, refusal
 from kafka_eos.metrics.server import AT_ONCE, PATHS, Answers
 from kafka_eos.ui import facts, reading
 from kafka_eos.ui.looks import Looks
 from kafka_eos.ui.rates import Rates
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -117,8 +116,7 @@ def answered(answers: Answers) -> list[BaseRoute]:
 class Guarded:
     """An application whose every answer says what the browser may load, and that nothing is to be kept.
 
-    ``local``: it is served at loopback. Then it answers only who asks for loopback by name, so that no page of another
-    site reads it by giving its own name this machine's address (DNS rebinding).
+    ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see ``metrics.loopback``.
     """
 
     def __init__(self, app: ASGIApp, local: bool) -> None:
@@ -127,8 +125,7 @@ class Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Headers(scope=scope).get("host", "")
         if self._local and not is_loopback(asked):
-            refused = f"this is {' and '.join(LOOPBACK)} alone, not {asked!r}; a proxy may ask for one of them"
-            await JSONResponse({"error": refused}, status_code=421)(scope, receive, send)
+            await JSONResponse({"error": refusal(asked)}, status_code=421)(scope, receive, send)
             return
 
         async def guarded(message: Message) -> None:
@@ -142,14 +139,6 @@ class Guarded:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
-
-
-def is_loopback(asked: str) -> bool:
-    """Is it one of its names, with or without a port: ``127.0.0.1:8377``, ``[::1]``?"""
-    try:
-        return urlsplit(f"//{asked}").hostname in LOOPBACK
-    except ValueError:
-        return False
 
 
 def application(routes: list[BaseRoute], local: bool) -> ASGIApp:

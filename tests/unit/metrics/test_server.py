@@ -79,6 +79,19 @@ def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
     assert "/api/status cannot be answered" in caplog.text
 
 
+def test_a_page_of_another_site_that_is_given_this_address_reads_nothing(url: str) -> None:
+    code, _, said = ask(url, "/api/status", Host="rebound.example")
+
+    assert code == 421 and "term" not in said
+    assert "127.0.0.1 and localhost and ::1 alone" in said
+    assert ask(url, "/api/status", Host="localhost")[0] == 200
+
+
+def test_an_address_that_others_reach_has_any_name(observed: Observed) -> None:
+    with serving(("0.0.0.0", 0), Answers(observed, 60, lambda: None)) as url:
+        assert ask(url.replace("0.0.0.0", "127.0.0.1"), "/healthz", Host="jobs.example")[0] == 200
+
+
 def test_a_probe_may_ask_for_the_head_alone(url: str) -> None:
     assert ask(url, "/healthz", "HEAD") == (200, "text/plain; charset=utf-8", "")
 
