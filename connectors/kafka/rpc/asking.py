@@ -90,7 +90,9 @@ class Asking:
             if last != "CONCURRENT_TRANSACTIONS":
                 self._brokers.forget(place)
             if time.monotonic() + pause > began + patience:
-                raise Retryable(f"{request.name} for {_shown(place)} on {self.bootstrap}: {last} for {patience:g} s")
+                what = f"{request.name} for {_shown(place)} on {self.bootstrap}"
+                tried = last.removeprefix(f"{request.name}: ")
+                raise Retryable(f"{what}: no answer in {patience:g} s; the last try: {tried}")
             if not said and time.monotonic() > began + _SILENT_SECONDS:
                 said = True
                 _LOG.warning(

@@ -115,7 +115,8 @@ class Connection:
         try:
             yield
         except (OSError, ValueError) as error:
-            raise Retryable(f"{self}: {str(error) or type(error).__name__}") from error
+            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Retryable(f"{self}: {said}") from error
 
     # ------------------------------------------------------------ opening
 
