@@ -18,6 +18,7 @@ from kafka_eos.aggregates import last
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters
+from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.provenance import column, parse
 from kafka_eos.schemas.stored import stored_codec
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -26,6 +27,24 @@ from tests.unit.operators.conftest import Bench as Line
 from tests.unit.operators.test_event_time import Bench
 from tests.unit.operators.test_expiring import HOUR, letter, number, stored
 from tests.unit.operators.test_windows import KINDS, Row, flow, left, listed, push, shown, summed
+
+
+def adding(acc: int, text: str) -> int:
+    return acc + number(text)
+
+
+def ended(key: str, window: Window, acc: int) -> tuple[str, int, int, int]:
+    return key, window.start, window.end, acc
+
+
+def windows(assigner: Any, ttl: Ttl | None) -> Any:
+    """Sums, with the window that each is of."""
+
+    def verbs(stream: Any) -> Any:
+        by_letter = stream.key_by(letter).window(assigner, ttl=ttl)
+        return by_letter.fold(name="sums", init=int, step=adding, merge=int.__add__, emit=ended)
+
+    return verbs
 
 
 @pytest.mark.parametrize(("size", "every"), [(1, 1), (3, 3), (4, 2), (3, 2), (5, 1), (None, 2)])
@@ -101,6 +120,56 @@ def test_a_time_to_live_is_for_windows_that_do_not_end(assigner: Any, ttl: Any, 
         flow(lambda s: summed(s.window(assigner, ttl=ttl)))
 
 
+def test_a_result_comes_from_the_row_that_fills_the_window_whatever_was_refused_before(bench: Any) -> None:
+    out = bench.push(bench.line(windows(rows(2), None)), ["a1", "ax", "a2", "ay", "a4", "a8"])
+
+    assert list(zip(out.values, out.rows, strict=True)) == [(("a", 0, 2, 3), 2), (("a", 0, 2, 12), 5)]
+
+
+@pytest.mark.parametrize("ttl", [None, Ttl(3600)])
+def test_a_row_whose_result_is_refused_is_in_no_window(bench: Any, ttl: Ttl | None) -> None:
+    def even(key: str, window: Window, texts: list[str]) -> list[list[str]]:
+        if sum(map(number, texts)) % 2:
+            raise ValueError("odd")
+        return [texts]
+
+    line = bench.line(lambda s: s.key_by(letter).window(rows(2), ttl=ttl).process(even, name="sums", state=str))
+
+    assert bench.push(line, ["a1", "a2", "a4", "a5", "a6"]).values == [["a1", "a5"]]
+    assert stored(bench, "sums", "windows") == 1
+
+
+def test_an_aggregate_of_event_time_goes_by_it_in_windows_of_rows_too() -> None:
+    pipeline = flow(lambda s: s.window(rows(3)).aggregate(last(lambda row: row[2]), name="rows"))
+
+    (row,) = run_local(pipeline, {"source": [("a", 5, 1), ("a", 9, 2), ("a", 7, 4)]})["sink"]
+
+    assert row.last == 2
+
+
+@pytest.mark.parametrize(("ttl", "names"), [(None, ["windows", "counts"]), (Ttl(60), ["windows"])])
+def test_windows_of_rows_declare_what_they_store(ttl: Ttl | None, names: list[str]) -> None:
+    node: Any = flow(lambda s: summed(s.window(rows(3), ttl=ttl))).plan().node("sums")
+
+    assert [state.name for state in CountedWindows(node).states()] == names
+
+
+@pytest.mark.parametrize("ttl", [None, Ttl(3600)])
+def test_what_a_global_window_holds_is_stored_under_the_first_row(bench: Any, ttl: Ttl | None) -> None:
+    bench.push(bench.line(windows(global_(every=2), ttl)), ["a1", "a2", "a4"])
+    held = dict(bench.backends["sums"]._open["windows"].items())
+
+    assert held == ({("a", 0): 7} if ttl is None else {"a": (3, {0: 7})})
+
+
+@pytest.mark.parametrize("assigner", [rows(2), global_(every=2)])
+def test_what_cannot_be_stored_of_windows_of_rows_shows_at_the_first_row(assigner: Any) -> None:
+    pipeline = flow(lambda s: s.window(assigner).fold(name="sums", init=set, step=lambda a, b: a | {b}))
+
+    with pytest.raises(PlanError, match="its accumulator cannot be stored"):
+        run_local(pipeline, {"source": [("a", 1, 1)]})
+
+
 def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:
     pipeline = Pipeline("windows")
     source: Stream[Row] = pipeline.source(ListSource([]), name="source")
@@ -112,24 +181,6 @@ def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:
 
 
 # ---------------------------------------------------------------- with a time to live
-
-
-def adding(acc: int, text: str) -> int:
-    return acc + number(text)
-
-
-def ended(key: str, window: Window, acc: int) -> tuple[str, int, int, int]:
-    return key, window.start, window.end, acc
-
-
-def windows(assigner: Any, ttl: Ttl | None) -> Any:
-    """Sums, with the window that each is of."""
-
-    def verbs(stream: Any) -> Any:
-        by_letter = stream.key_by(letter).window(assigner, ttl=ttl)
-        return by_letter.fold(name="sums", init=int, step=adding, merge=int.__add__, emit=ended)
-
-    return verbs
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,7 @@ from kafka_eos import (
     Windowed,
     bounded,
     days,
-    global_,
     monotonic,
-    rows,
     session,
     sliding,
     tumbling,
@@ -633,7 +631,7 @@ def test_none_cannot_be_held() -> None:
         run_local(pipeline, {"source": sales(("a", 1, 1), ("a", 2, 1))})
 
 
-@pytest.mark.parametrize("assigner", [KINDS["tumbling"], KINDS["sliding"], KINDS["session"], rows(2), global_(every=2)])
+@pytest.mark.parametrize("assigner", [KINDS["tumbling"], KINDS["sliding"], KINDS["session"]])
 def test_what_cannot_be_stored_shows_at_the_first_row(assigner: Any) -> None:
     pipeline = flow(
         lambda s: s.window(assigner).fold(name="sums", init=set, step=lambda a, b: a | {b}, merge=lambda a, b: a | b)
