@@ -22,6 +22,7 @@ import msgspec
 
 from kafka_eos.connectors.files.avro_blocks import avro_rows
 from kafka_eos.connectors.files.bounded import TooLong, csv_rows, lines
+from kafka_eos.connectors.files.parquet_pages import rows_at_once
 from kafka_eos.connectors.files.partitions import Columns, typed
 from kafka_eos.connectors.plain_rows import columns_taken, converter, said
 from kafka_eos.errors import ConfigError
@@ -62,7 +63,7 @@ def reading(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bo
     """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs.
 
     ``in_partitions``: files are in directories that tell columns. ``longest``: bytes of a row of text.
-    ``largest``: of a block of Avro.
+    ``largest``: of a block of Avro, or pages of Parquet.
     """
     what = f"FileSource with format={name}"
     known = frozenset[str]() if in_partitions else columns_taken(tp)
@@ -88,7 +89,11 @@ def reading(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bo
         case "parquet":
             expect_extra("parquet", what)
             return Reading(
-                name, ("*.parquet",), _of_type(tp, known, _parquet), _with_columns(converter(what, tp), tp), said
+                name,
+                ("*.parquet",),
+                _of_type(tp, known, partial(_parquet, largest)),
+                _with_columns(converter(what, tp), tp),
+                said,
             )
     raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
 
@@ -230,7 +235,7 @@ class _WithEnd:
     closed = False
 
 
-def _parquet(path: Path, first: int) -> Generator[Any]:
+def _parquet(largest: int, path: Path, first: int) -> Generator[Any]:
     import pyarrow.parquet
 
     # Times of 96 bits, as Spark writes them, may lie behind 2262, where nanoseconds end.
@@ -240,6 +245,7 @@ def _parquet(path: Path, first: int) -> Generator[Any]:
             if first >= rows:
                 first -= rows
                 continue
-            for batch in file.iter_batches(_BATCH, row_groups=[number]):
+            most = rows_at_once(path, file, number, largest, _BATCH)
+            for batch in file.iter_batches(most, row_groups=[number]):
                 yield from islice(batch.to_pylist(maps_as_pydicts="strict"), first, None)
                 first = max(0, first - batch.num_rows)

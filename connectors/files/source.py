@@ -47,7 +47,8 @@ class FileSource(Generic[T]):
                    names come before. Then event time goes on file by file; else it waits until each was begun
     ``longest_row``  bytes that a row of JSON lines or CSV may have. A longer one stops the job before it is read
                    to its end
-    ``largest_block``  bytes that a block of Avro may have when it is unpacked. A larger one stops the job before that
+    ``largest_block``  bytes that a block of Avro may have when it is unpacked, or the pages of Parquet that are
+                   unpacked together: the largest of each column. More of them stop the job before that
 
     Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
     and ``format`` do not fit.

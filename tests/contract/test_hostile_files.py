@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from kafka_eos.connectors.files import FileSource
@@ -114,6 +115,49 @@ def test_a_file_of_avro_is_read_from_any_row_on(tmp_path: Path) -> None:
 
     for first in range(7):
         assert [row["text"] for row in rows(tmp_path / "a.avro", first)] == texts[first:]
+
+
+def table(**columns: Any) -> pa.Table:
+    return pa.table(columns)
+
+
+BOMBS: dict[str, Callable[[], pa.Table]] = {
+    "a page of one text": lambda: table(a=pa.array(["x" * (64 * MIB)])),
+    "pages of many columns": lambda: table(**{f"a{n}": pa.array(["x" * MIB]) for n in range(64)}),
+    "a list of nulls": lambda: table(a=pa.ListArray.from_arrays([0, 10_000_000], pa.nulls(10_000_000, pa.int8()))),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_hostile_file_of_parquet_is_named_and_takes_no_memory(what: str, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(BOMBS[what](), tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    assert (tmp_path / "a.parquet").stat().st_size < MIB
+    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+
+    memory = Memory.watched()
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: TooLarge: .*largest_block= allows"):
+        read(reader)
+    assert memory.most < 48 * MIB
+
+
+def test_a_large_value_that_a_file_of_parquet_has_once_is_not_unpacked_for_all_its_rows(tmp_path: Path) -> None:
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 8192, pa.int32()), ["x" * MIB])
+    pyarrow.parquet.write_table(table(a=repeated), tmp_path / "a.parquet", compression="zstd")
+    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+
+    memory = Memory.watched()
+    assert [len(row["a"]) for row in read(reader, 4)] == [MIB] * 4
+    assert memory.most < 96 * MIB
+
+
+def test_a_page_of_parquet_with_a_damaged_header_is_named(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(table(a=[1, 2, 3]), tmp_path / "a.parquet")
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[4:8] = b"\xff\xff\xff\xff"
+    (tmp_path / "a.parquet").write_bytes(data)
+
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: .*header of a page"):
+        read(opened(FileSource(tmp_path, format="parquet")))
 
 
 def test_a_row_of_csv_may_be_longer_than_what_is_read_at_a_time(tmp_path: Path) -> None:
