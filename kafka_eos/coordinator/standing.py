@@ -96,6 +96,8 @@ def _why(how: How, last: Mapping[str, Any]) -> str | None:
     match how:
         case "failed":
             return f"{last['failed']['error']}: {last['failed']['reason']}"
+        case "killed":
+            return "it ended without a word; nothing is lost, and the next start goes on at the last checkpoint"
         case "recovering":
             return f"{last['restarting']['what']}: {last['restarting']['reason']}"
         case "starting" if "notice" in last:

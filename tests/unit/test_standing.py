@@ -27,6 +27,7 @@ COMMITTED: Told = [
     ("dead-letters", {"total": {"orders": {"parse": 3}}}),
     ("committed", {"epoch": 7}),
 ]
+KILLED = "it ended without a word; nothing is lost, and the next start goes on at the last checkpoint"
 BACK = ("restarting", {"what": "worker ended", "reason": "SIGKILL", "in_a_row": 1})
 
 
@@ -47,7 +48,7 @@ def shown(directory: Path, told: Told) -> Any:
         (RUNNING, True, "running", None),
         ([*RUNNING, BACK], True, "recovering", "worker ended: SIGKILL"),
         ([*RUNNING, BACK, RUNNING[1]], True, "running", None),
-        (RUNNING, False, "killed", None),
+        (RUNNING, False, "killed", KILLED),
         ([*RUNNING, ("stopped", {})], False, "stopped", None),
         ([*RUNNING, ("failed", {"error": "Fatal", "reason": "no disk"})], False, "failed", "Fatal: no disk"),
     ],

@@ -30,7 +30,7 @@ function Jobs() {
     <ul class="jobs">${told?.jobs.map((each) => html`<li class="card" key=${each.job}>
       <h2><a href=${`/job/${encodeURIComponent(each.job)}`}>${each.job}</a></h2>
       <${State} how=${each.how} />
-      ${each.why && html`<p class="why">${each.why}</p>`}
+      ${each.why && html`<p class=${`why ${each.fault ? "fault" : ""}`}>${each.why}</p>`}
       <dl class="line">
         <div><dt>epoch</dt><dd>${count(each.epoch)}</dd></div>
         <div><dt>committed</dt><dd>${ago(each.committed_at, now)}</dd></div>

@@ -65,7 +65,7 @@ function Happenings({ job }) {
     ${job.happenings.length === 0 && html`<p class="quiet">Nothing that is known.</p>`}
     <ol class="happenings">${job.happenings.map((each) => html`<li class=${each.fault ? "fault" : ""} key=${`${each.at} ${each.title}`}>
       <time>${clock(each.at)}</time>
-      <div><strong>${each.title}</strong>${each.back !== undefined && html` <span class="quiet">· rows again after ${span(each.back)}</span>`}
+      <div><strong>${each.title}</strong>${each.back !== undefined && html` <span class="quiet">· rows again after ${span(each.back)}</span>`}
       ${each.text && html`<p>${each.text}</p>`}</div>
     </li>`)}</ol>
   <//>`;
