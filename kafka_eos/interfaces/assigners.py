@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_eos.errors import PlanError
@@ -251,12 +251,12 @@ def global_(*, every: int | None = None) -> RowCount:
 
     PlanError without ``every``: then it would never have a result.
     """
-    if every is None or not _positive(every):
+    if not _positive(every):
         raise PlanError(f"a global window never ends, so say after how many rows it has a result: not every={every!r}")
     return RowCount(None, every)
 
 
-def _positive(number: object) -> bool:
+def _positive(number: object) -> TypeGuard[int]:
     return type(number) is int and number > 0
 
 

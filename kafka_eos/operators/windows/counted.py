@@ -91,7 +91,7 @@ class CountedWindows:
     def _result(self, key: Any, end: int, panes: KeyPanes, last: int, changed: Any) -> list[Any]:
         """Of the window that is full; ``changed``: what its last pane will hold."""
         start = 0 if self._size is None else max(0, end - self._size)
-        parts = [panes.get(pane) for pane in range(start, last, self._pane or 1)] if self._pane else []
+        parts = [panes.get(pane) for pane in range(start, last, self._pane or 1)]
         merge = self._contents.merge
         whole = changed if merge is None else reduce(merge, [*parts, changed])
         return list(self._contents.emit(key, Window(start, end), whole))

@@ -12,6 +12,7 @@ from kafka_eos.errors import PlanError
 from kafka_eos.interfaces import (
     Interval,
     days,
+    defined,
     global_,
     interval,
     rows,
@@ -166,6 +167,7 @@ def test_the_longest_windows_and_the_least() -> None:
         (lambda: rows(2, every=0), "not 2 each 0"),
         (lambda: rows(2, every=3), "not 2 each 3"),
         (lambda: rows(2.0), "not 2.0 each 2.0"),  # type: ignore[arg-type]
+        (lambda: rows(2.5, every=1), "not 2.5 each 1"),  # type: ignore[arg-type]
         (lambda: global_(), "not every=None"),
         (lambda: global_(every=0), "not every=0"),
         (lambda: interval(lower=2, upper=1), "no row is from 2 s to 1 s behind another"),
@@ -181,3 +183,25 @@ def test_windows_that_cannot_be_are_refused_with_the_reason(make: Callable[[], A
 def test_the_first_moment_of_1970_is_in_the_window_that_begins_there() -> None:
     assert tumbling(seconds=10).pane(0) == 0
     assert [days("UTC").pane(moment) for moment in (-1, 0, 1)] == [-86_400_000, 0, 0]
+
+
+def test_a_definition_is_a_durable_format() -> None:
+    assert [
+        defined(tumbling(seconds=10, offset=1)),
+        defined(tumbling(seconds=10, early=5)),
+        defined(sliding(seconds=10, every=4)),
+        defined(days("UTC")),
+        defined(session(gap=1)),
+        defined(rows(4, every=2)),
+        defined(global_(every=2)),
+        defined(interval(lower=-1, upper=2)),
+    ] == [
+        {"kind": "tumbling", "size": 10_000, "offset": 1000},
+        {"kind": "early", "size": 10_000, "every": 5000, "offset": 0},
+        {"kind": "sliding", "size": 10_000, "every": 4000, "offset": 0},
+        {"kind": "days", "timezone": "UTC"},
+        {"kind": "session", "gap": 1000},
+        {"kind": "rows", "size": 4, "every": 2},
+        {"kind": "global"},
+        {"kind": "interval", "lower": -1000, "upper": 2000},
+    ]

@@ -28,7 +28,7 @@ from kafka_eos import (
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.coordinator.origin import ensure_same_definitions
 from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import StateHandle, defined, interval
+from kafka_eos.interfaces import StateHandle
 from kafka_eos.plan import Plan
 from kafka_eos.state.evolution import DEFINITION
 from kafka_eos.testing import ListSource, MemorySink
@@ -227,25 +227,3 @@ def test_after_how_many_rows_a_global_window_has_a_result_may_change(tmp_path: P
     push_to_windows(first.open(), [("a", 1, 1)], 0)
 
     counted(global_(every=2), tmp_path / "other", closing, storage=first.storage).open(first.checkpoint())
-
-
-def test_a_definition_is_a_durable_format() -> None:
-    assert [
-        defined(tumbling(seconds=10, offset=1)),
-        defined(tumbling(seconds=10, early=5)),
-        defined(sliding(seconds=10, every=4)),
-        defined(days("UTC")),
-        defined(session(gap=1)),
-        defined(rows(4, every=2)),
-        defined(global_(every=2)),
-        defined(interval(lower=-1, upper=2)),
-    ] == [
-        {"kind": "tumbling", "size": 10_000, "offset": 1000},
-        {"kind": "early", "size": 10_000, "every": 5000, "offset": 0},
-        {"kind": "sliding", "size": 10_000, "every": 4000, "offset": 0},
-        {"kind": "days", "timezone": "UTC"},
-        {"kind": "session", "gap": 1000},
-        {"kind": "rows", "size": 4, "every": 2},
-        {"kind": "global"},
-        {"kind": "interval", "lower": -1000, "upper": 2000},
-    ]

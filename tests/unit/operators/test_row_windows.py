@@ -126,6 +126,29 @@ def test_a_result_comes_from_the_row_that_fills_the_window_whatever_was_refused_
     assert list(zip(out.values, out.rows, strict=True)) == [(("a", 0, 2, 3), 2), (("a", 0, 2, 12), 5)]
 
 
+def test_what_a_window_of_rows_holds_is_copied_for_its_result_and_not_for_each_row(bench: Any) -> None:
+    copied: list[int] = []
+
+    def merge(one: int, other: int) -> int:
+        copied.append(one)
+        return one + other
+
+    line = bench.line(lambda s: s.key_by(letter).window(rows(9)).fold(name="sums", init=int, step=adding, merge=merge))
+
+    assert [found.value for found in bench.push(line, ["a1"] * 18).values] == [9, 9]
+    assert copied == [8, 8]
+
+
+def test_none_cannot_be_held_by_a_window_of_rows(bench: Any) -> None:
+    line = bench.line(lambda s: s.key_by(letter).window(rows(3)).reduce(lambda a, b: None, name="sums", state=str))
+    bench.push(line, ["a1", "a2"])
+
+    assert [error for _, error in bench.refused] == [
+        "ValueError: None cannot be what a window holds of its rows: it stands for no value"
+    ]
+    assert stored(bench, "sums", "windows") == 1
+
+
 @pytest.mark.parametrize("ttl", [None, Ttl(3600)])
 def test_a_row_whose_result_is_refused_is_in_no_window(bench: Any, ttl: Ttl | None) -> None:
     def even(key: str, window: Window, texts: list[str]) -> list[list[str]]:

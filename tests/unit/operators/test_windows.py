@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,12 +33,13 @@ from kafka_eos import (
     tumbling,
 )
 from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import PlanError, PoisonRecord
+from kafka_eos.errors import Bug, PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
+from kafka_eos.plan import Plan, Windows
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import wire_codec
@@ -622,6 +624,24 @@ def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_wher
 
     with pytest.raises(PoisonRecord, match=rf"timers of sums, key 'a', time {last}.*no"):
         run_local(pipeline, {"source": sales(("a", 1, 1), ("z", 50, 1))})
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_parts_that_nobody_can_put_together_are_a_bug_of_ours(parts: int, tmp_path: Path) -> None:
+    """The plan has seen to it; a result of one part only would be wrong."""
+    plan = flow(lambda s: summed(s.window(KINDS["early"]))).plan()
+    nodes = [
+        replace(node, contents=replace(node.contents, merge=None)) if isinstance(node, Windows) else node
+        for node in plan.nodes
+    ]
+    given = [("a", 1, 1), ("a", 6, 2)][:parts]
+    with ExitStack() as closing:
+        bench = Bench(Plan(plan.name, tuple(nodes), plan.where), tmp_path, closing)
+        bench.open()
+        push(bench.chain, given, 0, 0)
+
+        with nullcontext() if parts == 1 else pytest.raises(Bug, match="cannot be put together"):
+            push(bench.chain, [("z", 90, 0)], 0, parts)
 
 
 def test_none_cannot_be_held() -> None:
