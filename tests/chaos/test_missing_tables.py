@@ -1,7 +1,8 @@
-"""Tables that a job has made and written are gone at its next start: an empty one in their place would hide that."""
+"""Tables that a job has made are gone at its next start, or are ahead of it: it goes back to an older checkpoint."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.chaos.harness import APPS, Job
-from tests.chaos.running import refused
+from tests.chaos.running import events, manifests, refused, running
+from tests.chaos.test_savepoints import kafka_eos
 from tests.marks import campaign
 
 NOWHERE = "127.0.0.1:1"
@@ -36,13 +38,13 @@ def ask(job: Job, statement: str) -> list[int]:
         return [row[0] for row in cursor.fetchall()] if cursor.description else []
 
 
-def rows(job: Job) -> list[list[int]]:
+def rows(job: Job, delta_table: str = "delta", table: str = "numbers") -> list[list[int]]:
     """Of all three tables."""
-    delta = DeltaTable(f"{job.environment['TEST_TABLES']}/delta").to_pyarrow_table()
-    iceberg = catalog(job).load_table("shop.numbers").scan().to_arrow()
+    delta = DeltaTable(f"{job.environment['TEST_TABLES']}/{delta_table}").to_pyarrow_table()
+    iceberg = catalog(job).load_table(f"shop.{table}").scan().to_arrow()
     return [
         *(sorted(table.column("id").to_pylist()) for table in (delta, iceberg)),
-        ask(job, "SELECT id FROM numbers ORDER BY id"),
+        ask(job, f"SELECT id FROM {table} ORDER BY id"),
     ]
 
 
@@ -94,3 +96,27 @@ def test_who_makes_the_tables_goes_on_with_empty_ones(job: Job) -> None:
     job.name = "another"
     job.run()
     assert rows(job) == [NUMBERS] * 3
+
+
+@pytest.mark.campaign
+def test_a_job_that_goes_back_adds_rows_again_and_replaces_those_of_its_keys(job: Job) -> None:
+    """What was committed after the checkpoint stays, and is made again: it is there twice unless it has a key."""
+    job.environment["TEST_MORE"] = "1"
+    job.run()
+    older = next(epoch for epoch in events(job) if epoch["event"] == "decided" and sum(epoch["read"].values()))["epoch"]
+    at = next(m for m in manifests(job) if m.epoch == older)
+    before = sum(c.records for c in at.committables if c.by_sink.keys() == {"to-rows"})
+    assert 0 < before < len(NUMBERS), "it has no older epoch in the middle"
+    savepoint = job.directory / "savepoint"
+    asked = kafka_eos(job, "savepoint", "trigger", str(job.app), "--epoch", str(older), "--path", str(savepoint))
+    assert asked[0] == 0, asked
+    (job.checkpoints / job.name).rename(job.directory / "first-life")
+
+    with running(job, "", "--until-caught-up", "--from", str(savepoint)) as run:
+        assert run.ended() == 0, run.log[-3000:]
+
+    again = sorted([*NUMBERS, *NUMBERS[before:]])
+    assert rows(job) == [again] * 3
+    assert rows(job, "keyed", "keyed") == [NUMBERS] * 3
+    lines = [line for part in Path(job.environment["TEST_TABLES"], "files").glob("part-*") for line in part.open()]
+    assert sorted(json.loads(line)["id"] for line in lines) == again
