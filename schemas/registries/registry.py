@@ -21,6 +21,8 @@ from kafka_eos.secrets import FROM_FILE, filled, masked, without_login
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+_NOT_ITS_OWN: Final = (None, -1)
+"""Codes of answers that are none of a registry."""
 _NO_COMPATIBILITY: Final = 40408
 _NOT_THERE: Final = (40401, 40402, 40403, 40400)
 """A registry's own codes: no such subject, version, schema; the last one is that of the client's own, ``mock://``."""
@@ -98,15 +100,28 @@ class Registry:
         return self.url.startswith("mock://")
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of that id; None if there is none."""
-        with self._answering(f"schema {schema_id}"):
-            found = _known(lambda: self._client.get_schema(schema_id))
-        return None if found is None else _kept(found)
+        """The schema of that id; None if there is none.
+
+        ValueError if the registry has it, and cannot tell what it is.
+        """
+        return self._of_id(schema_id, lambda: self._client.get_schema(schema_id))
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema | None:
-        """The schema of that globally unique id; None if there is none, or the registry knows no such ids."""
-        with self._answering(f"schema {guid}"):
-            found = _known(lambda: self._client.get_schema_by_guid(guid))
+        """The same of a globally unique id; None, too, if the registry knows no such ids."""
+        return self._of_id(guid, lambda: self._client.get_schema_by_guid(guid))
+
+    def _of_id(self, schema_id: int | str, ask: Callable[[], Any]) -> RegisteredSchema | None:
+        wrong: str | None = None
+        with self._answering(f"schema {schema_id}"):
+            try:
+                found = _known(ask)
+            except _errors().SchemaRegistryError as error:
+                # Of a schema that has come by another API of the registry.
+                if error.http_status_code != HTTPStatus.BAD_REQUEST or error.error_code in _NOT_ITS_OWN:
+                    raise
+                found, wrong = None, error.error_message
+        if wrong is not None:
+            raise ValueError(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
         return None if found is None else _kept(found)
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:

@@ -400,6 +400,8 @@ SAID = b'{"error_code": 50003, "message": "no leader"}'
         (200, b"<html>a login</html>", Fault.ENVIRONMENT, "cannot be asked for schema 7 now"),
         (404, b'{"error_code": 40403, "message": "Schema not found"}', Fault.RECORD, "does not know schema 7"),
         (404, b'{"error_code": 40401, "message": "Subject not found"}', Fault.RECORD, "does not know schema 7"),
+        (400, b'{"error_code": 0, "message": "Failed to discover type"}', Fault.RECORD, "what schema 7 is: Failed to"),
+        (400, b"<html>bad request</html>", Fault.JOB, "answered to schema 7"),
         (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}', Fault.JOB, "Check the path of the address"),
         (404, b"<html>no such page</html>", Fault.JOB, "Check the path of the address"),
         (401, b'{"error_code": 401, "message": "Unauthorized"}', Fault.JOB, "basic.auth.user.info"),
