@@ -10,7 +10,8 @@
     │   ├── InputLost            records that the job still needed are gone from the source
     │   └── JobLocked            another supervisor runs this job
     ├── Retryable              call the same thing again, later
-    │   └── RegistryAway         the one who is asked is a schema registry
+    │   ├── RegistryAway         the one who is asked is a schema registry
+    │   └── GotFurther           not all is done yet, but more than before the call
     ├── RestartFromCheckpoint  throw this attempt away; go back to the last decided epoch
     │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
     ├── Fenced                 a newer term or another life owns the job; stop without touching anything
@@ -95,6 +96,10 @@ class Retryable(KafkaEosError):
 
 class RegistryAway(Retryable):
     """A schema registry does not answer, or is in trouble."""
+
+
+class GotFurther(Retryable):
+    """Not all is done yet, but more than before the call: the pauses between calls begin anew."""
 
 
 class RestartFromCheckpoint(KafkaEosError):

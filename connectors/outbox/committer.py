@@ -25,7 +25,7 @@ from kafka_eos.connectors.files.errors import mapped
 from kafka_eos.connectors.files.formats.base import Layout
 from kafka_eos.connectors.files.names import Promise
 from kafka_eos.connectors.outbox.rows import Row, batches, row
-from kafka_eos.errors import Bug, ConfigError, Retryable
+from kafka_eos.errors import Bug, ConfigError, GotFurther, Retryable
 from kafka_eos.interfaces import CommitPermit, Committable, Outcome, Probe, Standing
 
 AT_A_STRETCH: Final = 10.0
@@ -94,7 +94,7 @@ class OutboxCommitter(FileCommitter):
         with ThreadPoolExecutor(min(AT_ONCE, len(lanes)), thread_name_prefix="outbox") as pool:
             running = [pool.submit(run, lane) for lane in lanes]
         failures = [error for each in running if (error := each.exception()) is not None]
-        for error in sorted(failures, key=lambda error: isinstance(error, Retryable)):
+        for error in sorted(failures, key=_rank):
             raise error
         return [outcomes[index] for index in range(len(committables))]
 
@@ -117,6 +117,15 @@ class OutboxCommitter(FileCommitter):
     def _send(self, promise: Promise, records: int, until: float) -> None:
         """All of a file; goes on where an earlier call of this process had to end."""
         progress = self._progress.setdefault(promise.part.staged, _Progress())
+        before = progress.sent
+        try:
+            self._send_rest(promise, records, until, progress)
+        except Retryable as error:
+            if progress.sent > before:
+                raise GotFurther(str(error)) from error
+            raise
+
+    def _send_rest(self, promise: Promise, records: int, until: float, progress: _Progress) -> None:
         failpoints.hit("outbox.before")
         for rows in batches(islice(self._rows(promise), progress.sent, None), self._rules.batch):
             self._deliver(rows, progress)
@@ -168,6 +177,11 @@ class OutboxCommitter(FileCommitter):
         """On disk, before the file counts as done."""
         disk.create_directory(self._outbox / REFUSED)
         disk.write_whole(self._outbox / REFUSED / promise.final, b"".join(line + b"\n" for line in refused))
+
+
+def _rank(error: BaseException) -> int:
+    """What ends the job comes first; of what is asked again, what got further."""
+    return 2 * isinstance(error, Retryable) - isinstance(error, GotFurther)
 
 
 def _lanes(committables: Sequence[Committable]) -> list[list[int]]:

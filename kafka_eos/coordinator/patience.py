@@ -1,16 +1,17 @@
 """Repeat a call whose answer is not known yet, until it answers or the job is told to stop.
 
 Rule: only ``Retryable`` is repeated. A commit that was decided is repeated for as long as it takes: giving up
-would be a loss; being told to stop is not, because the next start goes on with it.
+would be a loss; being told to stop is not, because the next start goes on with it. Pauses grow while nothing is gained,
+and begin anew with each call that got further.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
-from kafka_eos.errors import Retryable
+from kafka_eos.errors import GotFurther, Retryable
 
 T = TypeVar("T")
 
@@ -29,14 +30,17 @@ class Patience:
 
     def until_answered(self, what: str, call: Callable[[], T]) -> T:
         """``call()``'s result. Raises Interrupted when told to stop, and whatever else ``call`` raises."""
-        for delay in _delays():
+        delay = _FIRST_DELAY
+        while True:
             try:
                 return call()
             except Retryable as error:
+                if isinstance(error, GotFurther):
+                    delay = _FIRST_DELAY
                 self.notice(f"{what}: {error}; trying again")
                 if self._stop.wait(delay):
                     raise Interrupted(f"stopped while waiting to {what}: {error}") from error
-        raise AssertionError("unreachable: delays never end")
+            delay = min(delay * 2, _LONGEST_DELAY)
 
     def ensure_not_told_to_stop(self, what: str) -> None:
         """Between the steps of long work. Raises Interrupted when told to stop."""
@@ -45,10 +49,3 @@ class Patience:
 
     def interrupt(self) -> None:
         self._stop.set()
-
-
-def _delays() -> Iterator[float]:
-    delay = _FIRST_DELAY
-    while True:
-        yield delay
-        delay = min(delay * 2, _LONGEST_DELAY)

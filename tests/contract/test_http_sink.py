@@ -16,7 +16,7 @@ import pytest
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.http.answers import Meaning, meaning, pause
 from kafka_eos.connectors.outbox.committer import OutboxCommitter
-from kafka_eos.errors import Bug, ConfigError, Retryable
+from kafka_eos.errors import Bug, ConfigError, GotFurther, Retryable
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, TaskContext
 from kafka_eos.records import Batch
@@ -142,6 +142,21 @@ def test_the_same_process_goes_on_where_it_had_to_wait(kit: Kit) -> None:
 
     assert kit.receiver.values() == [1, 2, 3]
     assert sorted(kit.receiver.asked.values()) == [1, 1, 2]
+
+
+def test_pauses_begin_anew_when_rows_went_through(kit: Kit) -> None:
+    """A receiver that fails now and then, between rows that it takes, is not one that is away."""
+    answers = iter([None, (503, {}), (503, {}), None, (500, {})])
+    kit.receiver.script = lambda key, body: next(answers)
+    committable = kit.prepared(kit.sink(), 1, 2, 3)
+    raised = []
+    with committer_of(kit.sink()) as committer:
+        for _ in range(3):
+            with pytest.raises(Retryable) as caught:
+                committer.commit_all(permit(), [committable])
+            raised.append(type(caught.value))
+
+    assert raised == [GotFurther, Retryable, GotFurther]
 
 
 def test_an_answer_that_is_lost_is_asked_for_again_under_the_same_key(kit: Kit) -> None:
