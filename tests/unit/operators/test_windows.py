@@ -626,6 +626,17 @@ def test_a_function_that_fails_on_a_result_stops_the_job_and_the_error_says_wher
         run_local(pipeline, {"source": sales(("a", 1, 1), ("z", 50, 1))})
 
 
+@pytest.mark.parametrize("kind", ["tumbling", "early"])
+@pytest.mark.parametrize(("lateness", "allowed"), [(0, ""), (0.002, " and 0.002 s more")])
+def test_a_late_row_is_told_how_late_it_may_be(kind: str, lateness: float, allowed: str) -> None:
+    pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=lateness)))
+
+    with pytest.raises(
+        PoisonRecord, match=rf"its event time is 5, .* the end of its window, 10{allowed}\. late= takes"
+    ):
+        run_local(pipeline, {"source": sales(("a", 1, 1), ("z", 50, 1), ("a", 5, 1))}, batch_size=1)
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_parts_that_nobody_can_put_together_are_a_bug_of_ours(parts: int, tmp_path: Path) -> None:
     """The plan has seen to it; a result of one part only would be wrong."""
