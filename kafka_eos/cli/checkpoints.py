@@ -23,6 +23,7 @@ from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.recovery import Facts, decided
 from kafka_eos.settings import Settings
+from kafka_eos.terminal.output import in_bytes
 from kafka_eos.terminal.output import show as show_table
 
 app = typer.Typer(help="List, show and verify the checkpoints of a job.", no_args_is_help=True)
@@ -54,7 +55,7 @@ def _cells(manifest: Manifest) -> tuple[str, str, str]:
     """When it was decided, the size of its state, and its output."""
     size = sum(file.size for handle in manifest.states for file in handle.files)
     records = sum(committable.records for committable in manifest.committables)
-    return _when(manifest.created_at), f"{size / 1e6:,.1f} MB", f"{records:,} records"
+    return _when(manifest.created_at), in_bytes(size), f"{records:,} records"
 
 
 @app.command()

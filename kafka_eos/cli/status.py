@@ -22,7 +22,7 @@ from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.coordinator.status import STATUS, read_status
 from kafka_eos.errors import ConfigError
 from kafka_eos.settings import seconds
-from kafka_eos.terminal.output import say, show
+from kafka_eos.terminal.output import in_bytes, say, show
 
 _AT_ONCE = 16
 MaxAge = Annotated[
@@ -202,7 +202,7 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     if found.dead_letters:
         yield "dead letters", f"{found.dead_letters:,}"
     for operator, size in found.state_bytes.items():
-        yield f"state of {operator}", f"{size / 1e6:,.1f} MB"
+        yield f"state of {operator}", in_bytes(size)
 
 
 def _ago(found: Standing) -> str:

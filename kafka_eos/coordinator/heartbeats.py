@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,6 +26,7 @@ from kafka_eos.interfaces import CheckpointStorage
 from kafka_eos.protocol.standby import Ending
 
 _LOG: Final = logging.getLogger("kafka_eos.heartbeats")
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _A_LEASE: Final = 5
 """Heartbeats in the time after which a silent leader is taken for gone."""
 
@@ -50,9 +52,21 @@ def interval(lease: float) -> float:
 
 
 def lock_id(path: Path) -> str:
-    """Names a lock file that exists: of two machines, or two directories, it differs."""
+    """Names a lock file that exists: of two machines, or two directories, it differs.
+
+    Machines that were made of one image may have one name, and the file the same number: the start of each differs.
+    """
     found = path.stat()
-    return f"{socket.gethostname()}:{found.st_dev}:{found.st_ino}"
+    return f"{socket.gethostname()}:{_start_of_machine()}:{found.st_dev}:{found.st_ino}"
+
+
+@cache
+def _start_of_machine() -> str:
+    """Random, from the kernel (Linux, proc(5)); nothing where there is none."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
 
 
 def touched(path: Path) -> int:

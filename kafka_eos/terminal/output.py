@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from rich.console import Console, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -39,6 +40,11 @@ _LOUD = {
     "call in C holds the interpreter. It is replaced after worker_timeout. Its threads stand here:\n{stacks}",
     "splits": "found new splits of {source}: {splits}",
 }
+
+
+def in_bytes(size: float) -> str:
+    """A size with the unit that fits it: ``49.8 kB``."""
+    return decimal(int(size))
 
 
 def say(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
@@ -159,7 +165,7 @@ class LiveView(Totals):
             ("out", f"{facts['records_out']:,}"),
             ("epoch", str(facts.get("committed.epoch", "–"))),
             ("checkpoint", "–" if seconds is None else f"{seconds * 1000:,.0f} ms"),
-            ("state", "–" if size is None else f"{size / 1e6:,.1f} MB"),
+            ("state", "–" if size is None else in_bytes(size)),
             ("restarts", str(self._restarts)),
             *([("dead letters", in_figures(self.dead_letters))] if self.dead_letters else ()),
             *([("late", f"{sum(self.late.values()):,}")] if self.late else ()),

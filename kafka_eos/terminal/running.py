@@ -22,7 +22,7 @@ from kafka_eos.protocol.dead_letters import described
 from kafka_eos.settings import Settings
 from kafka_eos.terminal.ending import EXIT_ALL_REFUSED, explained
 from kafka_eos.terminal.logged import EventLog
-from kafka_eos.terminal.output import LiveView, say
+from kafka_eos.terminal.output import LiveView, in_bytes, say
 
 _KAFKA = "kafka://"
 
@@ -147,7 +147,7 @@ def put_out(written: Mapping[str, int]) -> str:
 
 def left(state: Mapping[str, int], timers: Mapping[str, int]) -> str:
     """What the last checkpoint holds, by operator: bytes of state, and timers that are pending; nothing of none."""
-    sizes = ", ".join(f"{size / 1e6:,.1f} MB at {operator}" for operator, size in state.items() if size)
+    sizes = ", ".join(f"{in_bytes(size)} at {operator}" for operator, size in state.items() if size)
     counts = ", ".join(f"{count:,} at {operator}" for operator, count in timers.items() if count)
     total = sum(timers.values())
     held = f"; state: {sizes}" if sizes else ""

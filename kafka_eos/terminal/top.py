@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kafka_eos.coordinator.standing import Standing, standing
 from kafka_eos.interfaces import Json
+from kafka_eos.terminal.output import in_bytes
 from kafka_eos.ui import facts
 from kafka_eos.ui.reading import Found
 
@@ -93,7 +94,7 @@ def _operators(plan: Sequence[Json], progress: Mapping[str, Any], rates: Mapping
             _rate(rate.get("came")),
             _rate(rate.get("left")),
             *(_share(rate.get(state)) for state in ("busy", "blocked", "idle")),
-            f"{size / 1e6:,.1f} MB" if isinstance(size, int | float) else _UNKNOWN,
+            in_bytes(size) if isinstance(size, int | float) else _UNKNOWN,
             _count(entries or None),
             _rate(rate.get("loads") if done.get("loads") or entries else None),
             style="bold" if busiest and rate.get("busy") == busiest else None,

@@ -179,6 +179,7 @@ def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: 
         shows(page, "No job has run")
         shows(page, "live")
     shows(page, "connection lost")
+    shows(page, "Nothing new is shown: the connection is lost")
     with serving(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
         eventually(lambda: "connection lost" not in page.text, "the page is connected again")
 

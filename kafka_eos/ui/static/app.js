@@ -16,7 +16,7 @@ function Frame({ job, link, why, children }) {
       ${job && html`<nav aria-label="Where this page is"><span aria-hidden="true">/</span> <span aria-current="page">${job}</span></nav>`}
       <p class=${`link ${link}`} role="status"><span aria-hidden="true" class="dot"></span>${LINKS[link]}</p>
     </header>
-    <main id="content" tabindex="-1">${why && html`<p class="why fault" role="alert">Nothing new is shown: ${why}.</p>`}${children}</main>`;
+    <main id="content" tabindex="-1">${(why || link === "lost") && html`<p class="why fault" role="alert">Nothing new is shown: ${why ?? "the connection is lost, and what is below is as it was before"}.</p>`}${children}</main>`;
 }
 
 function Jobs() {
@@ -43,7 +43,8 @@ function Jobs() {
 
 function OneJob({ name }) {
   const { told, link, why } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
-  useEffect(() => { document.title = `${told?.how ? `${told.how}: ` : ""}${name} · kafka-eos`; }, [told?.how]);
+  const how = ["lost", "refused"].includes(link) ? LINKS[link] : told?.how;
+  useEffect(() => { document.title = `${how ? `${how}: ` : ""}${name} · kafka-eos`; }, [how]);
   return html`<${Frame} job=${name} link=${link} why=${why}>
     ${told?.missing ? html`<h1>${name}</h1><p class="card">So far ${told.missing}. When it does, it is shown here. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
   <//>`;

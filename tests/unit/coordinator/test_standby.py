@@ -196,3 +196,10 @@ def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
 
 def test_a_store_without_heartbeats_has_none() -> None:
     assert heartbeats.read(MemoryStorage()) == {}
+
+
+def test_machines_of_one_image_have_locks_with_different_names(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert f":{start}:" in heartbeats.lock_id(lock)
