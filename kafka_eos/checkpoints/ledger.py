@@ -231,6 +231,8 @@ class EpochLedger:
 
     def _write(self, entry: Entry) -> None:
         before, self._before = self._before, None
+        if before is not None and before.plan != entry.plan:
+            before = None  # only a full line says its plan
         changed = None if before is None else _changed(before.sources, entry.sources)
         known = _NOTHING if before is None or changed is None else before
         self._lines += 1

@@ -186,6 +186,15 @@ def test_what_no_change_can_say_is_written_whole(storage: JobStorage, after: dic
     assert ledger.read(storage) == expected(before, now)
 
 
+def test_another_plan_is_written_whole(storage: JobStorage) -> None:
+    """A successor with another plan writes the lines of epochs before it again."""
+    old, new = at(0, p0=1), msgspec.structs.replace(at(1, p0=2), plan="f" * 64)
+    write(storage, old)
+    write(storage, new, old)
+
+    assert ledger.read(storage) == expected(old, new)
+
+
 @pytest.mark.parametrize(
     ("altered", "said"),
     [
