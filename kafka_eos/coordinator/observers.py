@@ -19,7 +19,8 @@ from kafka_eos.coordinator.status import Observer
 
 _LOG: Final = logging.getLogger("kafka_eos.job")
 _PATIENCE: Final = 5.0
-"""Seconds that the job waits for an observer, once, and for all of them at its end."""
+"""Seconds that the job waits for an observer, once; at its end as long until there is room for that, and again until
+it has heard all."""
 _BACKLOG: Final = 1000
 """Events that are kept for an observer that has not come back."""
 

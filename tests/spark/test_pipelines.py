@@ -13,7 +13,7 @@ from kafka_eos.audit import Conclusion, audit
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.job_master import Refused
+from kafka_eos.coordinator.causes import RefusedElsewhere
 from kafka_eos.ids import AppRef
 from tests.chaos.harness import TRACES
 from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
@@ -209,7 +209,7 @@ def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: New
     job = new_job(TOTALS, input=1, output=1)
     feed(job, "input", [*map(payment, range(20)), b"not json"])
 
-    with pytest.raises(Refused, match="Nothing was skipped") as refused:
+    with pytest.raises(RefusedElsewhere, match="Nothing was skipped") as refused:
         job.on_spark(spark)
 
     assert refused.value.error == "PoisonRecord"
