@@ -110,6 +110,16 @@ class Directory:
             )
         return notices
 
+    def expect_mark_of(self, job: str) -> None:
+        """ConfigError if the directory has nothing of a job that has written there: it is gone, or not mounted."""
+        with mapped(Retryable, f"look into {self.path}"):
+            found = os.listdir(self.path) if self.path.exists() else []
+        if not any((mark := names.marked(name)) is not None and mark[0] == job for name in found):
+            raise ConfigError(
+                f"{self.path} has nothing of job {job!r}, which has written there: what it held is gone, or its disk "
+                "is not mounted. Bring it back. To go on with an empty one, give the sink another directory"
+            )
+
     def staging(self) -> DiskStaging:
         with mapped(RestartFromCheckpoint, f"create {self.path}"):
             disk.create_directory(self.path)

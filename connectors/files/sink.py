@@ -86,7 +86,9 @@ class FileSink:
         return f"file:{self._place.text}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """Try what commits need. Raises ConfigError if something fails."""
+        """Try what commits need. Raises ConfigError if something fails, or if the directory is not that of before."""
+        if isinstance(self._place, Directory) and self.scope(ctx) in ctx.known_in:
+            self._place.expect_mark_of(ctx.job)
         return self._place.check(ctx)
 
     def advice(self, ctx: JobContext) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from kafka_eos.connectors.files.formats.arrow import ArrowLayout, arrow_schema
+from kafka_eos.connectors.files.formats.arrow import ArrowLayout, arrow_type
 from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.errors import ConfigError
@@ -104,18 +104,10 @@ def _misfits(schema: pa.Schema, value: Any) -> Iterator[str]:
     if unset := [field.name for field in schema if not field.nullable and field.name not in fields]:
         yield f"its column {', '.join(unset)} may not be null, and no field is for it"
     for name in fields:
-        if name in schema.names and (made := _made_of(value, name)) is not None:
+        if name in schema.names and (made := arrow_type(value, name)) is not None:
             has, gets = _family(schema.field(name).type), _family(made)
             if has != gets and (gets, has) not in _TAKEN:
                 yield f"its column {name} is {has} ({schema.field(name).type}), and the field is {gets}"
-
-
-def _made_of(value: Any, name: str) -> pa.DataType | None:
-    """The type of a field by itself; None where Arrow has no one counterpart, and the table alone says it."""
-    try:
-        return arrow_schema(value).field(name).type
-    except ConfigError:
-        return None
 
 
 def _family(tp: pa.DataType) -> str:

@@ -113,7 +113,9 @@ class LakeSink(Unmarked, Generic[T]):
                 )
             from kafka_eos.connectors.files.formats.arrow import arrow_schema
 
-            self._table.create(arrow_schema(self._value), self._by)
+            self._table.create(
+                arrow_schema(self._value, "make the table yourself, and leave create=True out"), self._by
+            )
         self._found()
         if self._key:
             self._table.expect_replaceable()

@@ -18,6 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.connectors.files import FileSink, disk
+from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.errors import (
     Bug,
     CommittableLost,
@@ -28,7 +29,7 @@ from kafka_eos.errors import (
     PoisonRecord,
     Retryable,
 )
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
@@ -637,3 +638,27 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="this is a file"):
         FileSink(tmp_path / "file").check(_job())
+
+
+def test_a_start_that_goes_on_needs_the_directory_of_before(tmp_path: Path) -> None:
+    """A disk that is not mounted looks like an empty directory."""
+    sink = FileSink(tmp_path / "out")
+    first = JobContext("orders", Term(1), {}, identity=JobIdentity("a1b2c3d4e5f6"))
+    sink.check(first)
+    committer = sink.committer(first)
+    assert isinstance(committer, FileCommitter)
+    committer.hold(first)
+    later = replace(first, term=Term(2), known_in=frozenset({sink.scope(first)}))
+    sink.check(later)
+
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    for there in (False, True):
+        if there:
+            (tmp_path / "out").mkdir()
+        with pytest.raises(ConfigError, match="has nothing of job 'orders', which has written there"):
+            sink.check(later)
+    FileSink(tmp_path / "another").check(later)
+
+    (tmp_path / "out").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "out")
+    sink.check(later)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -489,6 +490,20 @@ def test_a_table_that_rows_do_not_fit_into_is_refused(
 
     with pytest.raises(ConfigError, match=why):
         DeltaSink(tmp_path, value=Order).check(JobContext("orders", Term(1), {}))
+
+
+class Priced(msgspec.Struct):
+    user: str
+    price: Decimal
+
+
+def test_a_field_without_a_counterpart_leaves_the_others_compared(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path / "a", pa.schema([("user", pa.int64()), ("price", pa.decimal128(10, 2))]))
+
+    with pytest.raises(ConfigError, match="its column user is an integer .*, and the field is a text"):
+        DeltaSink(tmp_path / "a", value=Priced).check(JobContext("orders", Term(1), {}))
+    with pytest.raises(ConfigError, match="Priced.price: Decimal has no one counterpart .*; make the table yourself"):
+        DeltaSink(tmp_path / "b", value=Priced, create=True).check(JobContext("orders", Term(1), {}))
 
 
 def test_a_table_with_constraints_is_refused(tmp_path: Path) -> None:

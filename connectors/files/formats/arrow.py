@@ -46,13 +46,29 @@ _TYPES: Final[Mapping[Any, pa.DataType]] = {
     datetime.timedelta: pa.duration("us"),
     uuid.UUID: pa.string(),
 }
+_SAY_WHICH: Final = "say which: format=Parquet(schema=pyarrow.schema(…))"
 _BAD_DATA: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
-def arrow_schema(tp: Any) -> pa.Schema:
-    """The schema of a model. ConfigError names the field whose type has no counterpart."""
-    how = "format=Parquet(schema=…)"
-    return pa.schema([_field(name, hint, f"{type_name(tp)}.{name}") for name, hint in fields_of(tp, how).items()])
+def arrow_schema(tp: Any, otherwise: str) -> pa.Schema:
+    """The schema of a model. ConfigError names a field whose type has no counterpart, and what to do ``otherwise``."""
+    fields = fields_of(tp, otherwise)
+    try:
+        return pa.schema([_field(name, hint, f"{type_name(tp)}.{name}") for name, hint in fields.items()])
+    except _NoCounterpart as error:
+        raise ConfigError(f"{error}; {otherwise}") from None
+
+
+def arrow_type(tp: Any, name: str) -> pa.DataType | None:
+    """Of one field of a model; None if it has no one counterpart."""
+    try:
+        return _type(fields_of(tp, "")[name], name)[0]
+    except _NoCounterpart:
+        return None
+
+
+class _NoCounterpart(Exception):
+    """It says of which field."""
 
 
 def _field(name: str, tp: Any, at: str) -> pa.Field:
@@ -84,11 +100,9 @@ def _type(tp: Any, at: str) -> tuple[pa.DataType, bool]:
     elif origin in (dict, Mapping) and args[0] is str:
         return pa.map_(pa.string(), _field("value", args[1], f"{at}{{}}")), False
     elif is_model(tp) or is_record(tp):
-        inner = fields_of(tp, "format=Parquet(schema=…)")
+        inner = fields_of(tp, "")
         return pa.struct([_field(name, hint, f"{at}.{name}") for name, hint in inner.items()]), False
-    raise ConfigError(
-        f"{at}: {type_name(tp)} has no one counterpart in Parquet; say which: format=Parquet(schema=pyarrow.schema(…))"
-    )
+    raise _NoCounterpart(f"{at}: {type_name(tp)} has no one counterpart in Arrow")
 
 
 class ArrowLayout:
@@ -104,7 +118,7 @@ class ArrowLayout:
         left_out: Container[str] = (),
     ) -> None:
         """``left_out``: columns that rows have and files do not."""
-        self._schema = arrow_schema(tp) if schema is None else schema
+        self._schema = arrow_schema(tp, _SAY_WHICH) if schema is None else schema
         expect_columns(self._schema.names)
         if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
             raise ConfigError(f"the schema and {type_name(tp)} differ in the columns {', '.join(sorted(missing))}")
