@@ -95,6 +95,7 @@ ELSEWHERE = frozenset(
         "hostile.py",
         "lake.py",
         "lake_in_bucket.py",
+        "made.py",
         "lookups.py",
         "registry.py",
         "restored.py",
