@@ -133,7 +133,7 @@ def prepared(lake: Callable[..., Job], preparing_database: Callable[[], str]) ->
 
 @pytest.fixture
 def tables_in_a_bucket(in_bucket: Callable[..., Job]) -> tuple[Job, Check, tuple[str, ...]]:
-    return in_bucket(), test_lake_in_bucket.check, (*IN_A_WORKER, *IN_A_SUPERVISOR, *OF_A_TABLE)
+    return in_bucket(), check_bucket, (*IN_A_WORKER, *IN_A_SUPERVISOR, *OF_A_TABLE)
 
 
 @pytest.fixture
@@ -147,12 +147,24 @@ def receiver(new_job: Callable[..., Job]) -> Iterator[tuple[Job, Check, tuple[st
 
 def check_tables(job: Job) -> None:
     """What a sleeper was writing as it woke up may stay, named by nothing, until VACUUM takes it; nothing else may."""
-    newest = max(int(path.name.partition(".")[0]) for path in (job.checkpoints / job.name / paths.TERMS).iterdir())
-    for name in test_lake.data_files(job):
-        written = WRITTEN.search(name)
-        assert written is not None and int(written[1]) < newest, name
+    for name in of_sleepers(job, test_lake.data_files(job)):
         Path(name).unlink()
     test_lake.check(job)
+
+
+def check_bucket(job: Job) -> None:
+    """As ``check_tables``."""
+    test_lake_in_bucket.check_rows(job)
+    of_sleepers(job, test_lake_in_bucket.left(job))
+
+
+def of_sleepers(job: Job, left: list[str]) -> list[str]:
+    """What is left over, all of it data files of those that were replaced."""
+    newest = max(int(path.name.partition(".")[0]) for path in (job.checkpoints / job.name / paths.TERMS).iterdir())
+    for name in left:
+        written = WRITTEN.search(name)
+        assert written is not None and int(written[1]) < newest, name
+    return left
 
 
 def check_rows(job: Job) -> None:
