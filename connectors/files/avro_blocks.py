@@ -11,14 +11,15 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import fastavro
 
 from kafka_eos.connectors.files.bounded import TooLarge
+from kafka_eos.connectors.files.varints import unsigned
 from kafka_eos.extras import expect_extra
 from kafka_eos.schemas.languages.avro.foreign import careful, parsed
 from kafka_eos.schemas.languages.avro.links import linked
@@ -33,6 +34,7 @@ _HEADER: Final = fastavro.parse_schema({
 })  # fmt: skip
 _MOST_OF_XZ: Final = 256 << 20
 """Bytes of memory that a block in xz may ask for."""
+_NO_SIZE: Final = "a block has a size that is none"
 _CHECKSUM: Final = 4
 """Bytes behind a block in snappy."""
 
@@ -93,22 +95,23 @@ class _Bounded:
 def _count(file: _Bounded) -> int | None:
     """Of the records of the next block; None if there is none."""
     first = file.next_part()
-    return _number(first, file) if first else None
+    return _number(chain(first, _rest(file))) if first else None
 
 
 def _long(file: _Bounded) -> int:
-    return _number(file.read(1), file)
+    return _number(_rest(file))
 
 
-def _number(byte: bytes, file: _Bounded) -> int:
-    """A count or a size that begins with a byte. ValueError if it is negative."""
-    number, shift = byte[0] & 0x7F, 7
-    while byte[0] & 0x80 and shift < 64:
-        byte = file.read(1)
-        number |= (byte[0] & 0x7F) << shift
-        shift += 7
-    if number & 1 or byte[0] & 0x80:
-        raise ValueError("a block has a size that is none")
+def _rest(file: _Bounded) -> Iterator[int]:
+    while True:
+        yield file.read(1)[0]
+
+
+def _number(data: Iterable[int]) -> int:
+    """A count or a size. ValueError if it is negative."""
+    number = unsigned(data, _NO_SIZE)
+    if number & 1:
+        raise ValueError(_NO_SIZE)
     return number >> 1
 
 
@@ -139,22 +142,10 @@ def _by_pyarrow(name: str, data: bytes, largest: int) -> bytes:
         with pyarrow.input_stream(pyarrow.py_buffer(data), compression="zstd") as stream:
             return _within(largest, bytes(stream.read(largest + 1)))
     body = _Bounded(io.BytesIO(data[:-_CHECKSUM]), largest)
-    size = _unsigned(body)
+    size = unsigned(_rest(body), _NO_SIZE)
     if size > largest:
         raise TooLarge(largest)
     return bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
-
-
-def _unsigned(file: _Bounded) -> int:
-    """The size that a block in snappy begins with."""
-    number, shift = 0, 0
-    while shift < 35:
-        byte = file.read(1)[0]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            break
-    return number
 
 
 _STEPWISE: Final[Mapping[str, Callable[[], Any]]] = {

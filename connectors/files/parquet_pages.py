@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_eos.connectors.files.bounded import TooLarge
+from kafka_eos.connectors.files.varints import unsigned
 
 
 class _Kind:
@@ -144,13 +145,7 @@ def _byte(file: Any) -> int:
 
 
 def _unsigned(file: Any) -> int:
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = _byte(file)
-        number |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return number
-    raise ValueError("the header of a page has a number that does not end")
+    return unsigned(iter(lambda: _byte(file), None), "the header of a page has a number that does not end")
 
 
 def _integer(file: Any) -> int:
