@@ -103,8 +103,8 @@ def _misfits(schema: pa.Schema, value: Any) -> Iterator[str]:
         yield f"it has no column {', '.join(missing)} (it has {', '.join(schema.names)})"
     if unset := [field.name for field in schema if not field.nullable and field.name not in fields]:
         yield f"its column {', '.join(unset)} may not be null, and no field is for it"
-    for name in fields:
-        if name in schema.names and (made := arrow_type(value, name)) is not None:
+    for name, tp in fields.items():
+        if name in schema.names and (made := arrow_type(tp)) is not None:
             has, gets = _family(schema.field(name).type), _family(made)
             if has != gets and (gets, has) not in _TAKEN:
                 yield f"its column {name} is {has} ({schema.field(name).type}), and the field is {gets}"

@@ -44,6 +44,7 @@ _NOT_LET_IN: Final = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry|is not permitted to log in"
     r"|(role|database) \".*\" does not exist"
 )
+WHO_COMES_IN: Final = "the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
 _ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
 _PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
@@ -120,8 +121,7 @@ class Database:
             if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
                 raise LoginRefused(
                     f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The source's conninfo says user "
-                    "and database; the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who "
-                    "may come in"
+                    f"and database; {WHO_COMES_IN}"
                 ) from error
             raise
 

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from kafka_eos.connectors.postgres import statements, strategies, tables, telling
-from kafka_eos.connectors.postgres.client import Connection, Database, Link, mapped
+from kafka_eos.connectors.postgres.client import WHO_COMES_IN, Connection, Database, Link, mapped
 from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.inserting import Transactions
@@ -115,8 +115,8 @@ class PostgresSink(Unmarked, Generic[T]):
     def advice(self, ctx: JobContext) -> str:
         """See ``interfaces.Advises``."""
         return (
-            "Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; the password "
-            "is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
+            "Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; "
+            f"{WHO_COMES_IN}"
         )
 
     def writer(self, ctx: TaskContext) -> TableWriter:

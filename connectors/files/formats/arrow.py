@@ -59,10 +59,10 @@ def arrow_schema(tp: Any, otherwise: str) -> pa.Schema:
         raise ConfigError(f"{error}; {otherwise}") from None
 
 
-def arrow_type(tp: Any, name: str) -> pa.DataType | None:
-    """Of one field of a model; None if it has no one counterpart."""
+def arrow_type(tp: Any) -> pa.DataType | None:
+    """Of a field; None if it has no one counterpart."""
     try:
-        return _type(fields_of(tp, "")[name], name)[0]
+        return _type(tp, "")[0]
     except _NoCounterpart:
         return None
 
