@@ -12,6 +12,7 @@ position is one number: the offset to read next.
 
 from __future__ import annotations
 
+import reprlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +59,7 @@ class PollingSource(ABC, Generic[T]):
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """See ``interfaces.Source``."""
-        there = {SplitId(split): offsets for split, offsets in self.splits().items()}
+        there = _checked_splits(self)
         for split, position in (known or {}).items():
             if split not in there:
                 raise ConfigError(f"the checkpoint has {split}, which is not there: give another input another name")
@@ -69,7 +70,7 @@ class PollingSource(ABC, Generic[T]):
 
     def ends(self, ctx: JobContext) -> Positions:
         """See ``interfaces.Source``."""
-        return {SplitId(split): _position(offsets.stop) for split, offsets in self.splits().items()}
+        return {split: _position(offsets.stop) for split, offsets in _checked_splits(self).items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[T]:
         return PollingReader(self, ctx, positions)
@@ -104,7 +105,7 @@ class PollingReader(Generic[T]):
     def _read(self, split: SplitId, most: int) -> Sequence[RawRecord]:
         topic, _, partition = split.rpartition("/")
         expected = self._next[split]
-        found = self._source.read(split, expected, most)
+        found = _checked_records(self._source, split, expected, most)
         for offset, _ in found:
             if offset != expected:
                 raise InputLost(f"{split}: offset {expected} is not there, and it had not been read; {offset} is next")
@@ -141,6 +142,42 @@ class PollingReader(Generic[T]):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _checked_splits(source: PollingSource[Any]) -> Mapping[SplitId, range]:
+    """What ``splits`` returned. Raises ConfigError, which says what it must return."""
+    called = f"{type(source).__name__}.splits()"
+    found: Mapping[str, Any] = source.splits()
+    for split, offsets in found.items():
+        topic, _, partition = split.rpartition("/")
+        if not topic or "/" in topic or not (partition.isascii() and partition.isdigit()):
+            raise ConfigError(f"{called} has {split!r}, which names no split: write TOPIC/PARTITION, as in 'orders/0'")
+        if not isinstance(offsets, range) or offsets.step != 1 or not 0 <= offsets.start <= offsets.stop:
+            raise ConfigError(
+                f"{called} has {offsets!r} for {split}: return range(first, end), the offsets that can be read now; "
+                "end is one more than the last"
+            )
+    return {SplitId(split): offsets for split, offsets in found.items()}
+
+
+def _checked_records(source: PollingSource[Any], split: SplitId, first: int, most: int) -> Sequence[tuple[int, bytes]]:
+    """What ``read`` returned. Raises ConfigError, which says what it must return."""
+    called = f"{type(source).__name__}.read({split!r}, {first}, {most})"
+    found: Any = source.read(split, first, most)
+    if not isinstance(found, Sequence):
+        raise ConfigError(
+            f"{called} returned {reprlib.repr(found)}: return a list of (offset, bytes), empty for none yet"
+        )
+    if len(found) > most:
+        raise ConfigError(f"{called} returned {len(found)} records: return {most} at most, the last argument")
+    for record in found:
+        match record:
+            case (int(), bytes()):
+                continue
+        raise ConfigError(
+            f"{called} returned a record {reprlib.repr(record)}: return pairs of an int, the offset, and bytes"
+        )
+    return found
 
 
 def _position(offset: int) -> Position:

@@ -54,8 +54,7 @@ def _reads_all(trial: SourceTrial) -> None:
     found, ends = trial.discover(), trial.ends()
     reader = trial.reader(found)
     rows: list[Row] = []
-    while not reader.reached(ends):
-        some = trial.poll(reader, _AT_A_TIME)
+    for some in trial.polls(reader, ends, _AT_A_TIME):
         expect(len(some) <= _AT_A_TIME, f"poll({_AT_A_TIME}, …) returned {len(some)} rows")
         rows += some
     trial.expect_values(rows, trial.values, "up to the ends")
@@ -85,8 +84,8 @@ def _replays(trial: SourceTrial) -> None:
     reader, ends = trial.reader(trial.discover()), trial.ends()
     read: list[Row] = []
     stages = [(0, through_json(reader.positions()))]
-    while not reader.reached(ends):
-        read += trial.poll(reader, _AT_A_TIME)
+    for some in trial.polls(reader, ends, _AT_A_TIME):
+        read += some
         stages.append((len(read), through_json(reader.positions())))
     reader.close()
     for before, positions in stages:
@@ -211,8 +210,8 @@ def _bounded(trial: SourceTrial) -> None:
     added = trial.grow()
     reader = trial.reader(known)
     rows: list[Row] = []
-    while not reader.reached(bounds):
-        rows += trial.poll(reader, _AT_A_TIME)
+    for some in trial.polls(reader, bounds, _AT_A_TIME):
+        rows += some
         told = source.bounds(through_json(reader.positions()))
         expect(told == bounds, f"the end was {bounds}, and after {len(rows)} records it is {told}")
     expect(not trial.poll(reader, _AT_A_TIME, 0.1), f"a record behind the end was returned, as one of {added}")

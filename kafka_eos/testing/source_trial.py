@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -118,16 +118,20 @@ class SourceTrial:
                 return rows
         raise ContractBroken(f"nothing was read within {self.target.within} seconds")
 
-    def read_all(self, reader: Reader[Any], ends: Positions | None = None) -> list[Row]:
-        """Up to ``ends``, by default those of now."""
-        ends = self.ends() if ends is None else ends
+    def polls(self, reader: Reader[Any], ends: Positions, most: int) -> Iterator[list[Row]]:
+        """What each poll returns until ``ends`` are reached; they must be, as long as records come."""
         deadline = time.monotonic() + self.target.within
-        rows: list[Row] = []
         while not reader.reached(ends):
             if time.monotonic() > deadline:
-                raise ContractBroken(f"{ends} are not reached: {len(rows)} records, then at {reader.positions()}")
-            rows += self.poll(reader, 100)
-        return rows
+                at = reader.positions()
+                raise ContractBroken(f"no record came within {self.target.within} seconds: {at} is short of {ends}")
+            if rows := self.poll(reader, most):
+                deadline = time.monotonic() + self.target.within
+            yield rows
+
+    def read_all(self, reader: Reader[Any], ends: Positions | None = None) -> list[Row]:
+        """Up to ``ends``, by default those of now."""
+        return [row for rows in self.polls(reader, self.ends() if ends is None else ends, 100) for row in rows]
 
     # ------------------------------------------------------------ what the test does to the input
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from kafka_eos.errors import ConfigError, InputLost
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import JobContext, Json, Services, TaskContext
 from kafka_eos.records import RawRecord
-from kafka_eos.testing import SourceUnderTest, check_source
+from kafka_eos.testing import ContractBroken, SourceUnderTest, check_source
 
 CTX = JobContext("job", Term(1), {})
 Held = dict[str, dict[int, str]]
@@ -101,3 +102,61 @@ def test_a_gap_is_lost_input_and_nothing_has_moved() -> None:
 def test_a_position_that_cannot_be_served_is_told(known: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         Numbers({"a/0": {5: "1", 6: "2"}}).discover(CTX, {SplitId(split): at for split, at in known.items()})
+
+
+class Answering(Numbers):
+    """Answers what it is told to answer."""
+
+    def __init__(self, splits: Any, records: Any = ()) -> None:
+        super().__init__({})
+        self.there, self.records = splits, records
+
+    def splits(self) -> Mapping[str, range]:
+        return self.there  # type: ignore[no-any-return]
+
+    def read(self, split: str, first: int, most: int) -> Sequence[tuple[int, bytes]]:
+        return self.records  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [
+        ({"a": range(1)}, "splits() has 'a', which names no split: write TOPIC/PARTITION"),
+        ({"/0": range(1)}, "splits() has '/0', which names no split"),
+        ({"a/b/0": range(1)}, "splits() has 'a/b/0', which names no split"),
+        ({"a/x": range(1)}, "splits() has 'a/x', which names no split"),
+        ({"a/0": (0, 5)}, "splits() has (0, 5) for a/0: return range(first, end)"),
+        ({"a/0": range(0, 9, 2)}, "splits() has range(0, 9, 2) for a/0"),
+        ({"a/0": range(-1, 9)}, "splits() has range(-1, 9) for a/0"),
+    ],
+)
+def test_splits_that_are_none_are_told_with_what_to_return(splits: Any, said: str) -> None:
+    for ask in (lambda source: source.discover(CTX, None), lambda source: source.ends(CTX)):
+        with pytest.raises(ConfigError, match=re.escape(f"Answering.{said}")):
+            ask(Answering(splits))
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (None, "returned None: return a list of (offset, bytes), empty for none yet"),
+        ([b"1"], "returned a record b'1': return pairs of an int, the offset, and bytes"),
+        ([(0, "1")], "returned a record (0, '1'): return pairs"),
+        ([("0", b"1")], "returned a record ('0', b'1'): return pairs"),
+        ([(0, b"1"), (1, b"2"), (2, b"3")], "returned 3 records: return 2 at most"),
+    ],
+)
+def test_records_that_are_none_are_told_with_what_to_return_and_nothing_has_moved(records: Any, said: str) -> None:
+    reader = opened(Answering({"a/0": range(3)}, records))
+
+    with pytest.raises(ConfigError, match=re.escape(f"Answering.read('a/0', 0, 2) {said}")):
+        reader.poll(2, 0.0)
+    assert reader.positions() == {"a/0": {"offset": 0}}
+
+
+def test_check_source_ends_when_an_end_is_never_reached() -> None:
+    """As of a source that says a range of what may come one day."""
+    source = Answering({"a/0": range(10)})
+
+    with pytest.raises(ContractBroken, match=r"^reads-all: .*\n  no record came within 0.1 seconds: .*'offset': 0"):
+        check_source(lambda: SourceUnderTest(lambda: source, [1, 2, 3, 4], within=0.1))
