@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,6 +32,7 @@ from kafka_eos.devbroker.jars import RELEASES
 from kafka_eos.spark.live import OF_OUR_OWN
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
+from tests.collecting import nothing_is_garbage
 from tests.postgres_server import databases, shared
 from tests.registry_server import RegistryServer
 from tests.secured import Secured
@@ -73,6 +74,12 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SHARED in config.stash:
         config.stash[_SHARED].close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    with nothing_is_garbage():
+        return (yield)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
