@@ -52,7 +52,7 @@ def naming(id_in: str, language: Language[Any], part: Part) -> Naming:
     """ConfigError if there is no such one, or none for the language."""
     match id_in:
         case "header":
-            return Confluent(f"__{part}_schema_id")
+            return Confluent(f"__{part}_schema_id", alone=not language.place)
         case "apicurio-header" if not language.place:
             return Apicurio(f"apicurio.{part}", language.kind == "AVRO")
         case "apicurio-header":
@@ -66,13 +66,18 @@ class Confluent:
     """The header has all that would stand before the value. The id is a number, or globally unique."""
 
     header: str
+    alone: bool
+    """Does nothing but the id stand in it? Behind it, Protobuf's has the place of the message."""
 
     def written(self, prefix: bytes) -> Headers:
         return ((self.header, prefix),)
 
     def prefix(self, headers: Headers) -> bytes | None:
         found = _last(headers, self.header)
-        if found is not None and len(found) < (_GUID if found[:1] == _OF_GUID else PREFIX):
+        if found is None:
+            return None
+        size = _GUID if found[:1] == _OF_GUID else PREFIX
+        if len(found) < size or (self.alone and len(found) > size):
             raise ValueError(f"header {self.header} is {found.hex(' ') or 'empty'}, no id of a schema")
         return found
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from kafka_eos.errors import PlanError
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema, Registry
+from kafka_eos.schemas.registries.unknown import NotKnown
 from kafka_eos.schemas.types import type_name
 
 _DEEPEST: Final = 32
 """Schemas that refer to each other, one below the other."""
+_MOST: Final = 1000
+"""Schemas that one refers to, with all that these refer to: each is a request."""
 
 
 def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: type) -> dict[str, str]:
@@ -30,20 +33,37 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
 def below(schema: RegisteredSchema, registry: Registry) -> dict[str, RegisteredSchema]:
     """What it refers to, and what that refers to, each before whoever needs it, by the names of the references.
 
-    ValueError if something is not there, if one name stands for two schemas, or if there is no end.
+    NotKnown if something is not there. ValueError if one name stands for two schemas, or if there is no end.
     """
-    return _below(schema, registry, _DEEPEST)
+    walk = _Walk(registry)
+    walk.down(schema, _DEEPEST)
+    return walk.found
 
 
-def _below(schema: RegisteredSchema, registry: Registry, deepest: int) -> dict[str, RegisteredSchema]:
-    if deepest == 0:
-        raise ValueError(f"its references are more than {_DEEPEST} deep")
-    found: dict[str, RegisteredSchema] = {}
-    for reference in schema.references:
-        other = registry.referenced(reference)
+class _Walk:
+    """Each schema is asked for once, however many refer to it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._walked: dict[tuple[str, int], RegisteredSchema] = {}
+        self.found: dict[str, RegisteredSchema] = {}
+
+    def down(self, schema: RegisteredSchema, deepest: int) -> None:
+        if deepest == 0:
+            raise ValueError(f"its references are more than {_DEEPEST} deep")
+        for reference in schema.references:
+            at = reference.subject, reference.version
+            if at not in self._walked:
+                other = self._asked(reference)
+                self.down(other, deepest - 1)
+                self._walked[at] = other
+            if self.found.setdefault(reference.name, self._walked[at]) != self._walked[at]:
+                raise ValueError(f"it refers to two schemas as {reference.name!r}")
+
+    def _asked(self, reference: Reference) -> RegisteredSchema:
+        if len(self._walked) >= _MOST:
+            raise ValueError(f"it refers to more than {_MOST} schemas")
+        other = self._registry.referenced(reference)
         if other is None:
-            raise ValueError(f"it refers to version {reference.version} of {reference.subject!r}, which is not there")
-        for name, each in (*_below(other, registry, deepest - 1).items(), (reference.name, other)):
-            if found.setdefault(name, each) != each:
-                raise ValueError(f"it refers to two schemas as {name!r}")
-    return found
+            raise NotKnown(f"it refers to version {reference.version} of {reference.subject!r}, which is not there")
+        return other

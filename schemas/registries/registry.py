@@ -1,8 +1,12 @@
 """A schema registry with Confluent's API: which schema has which id.
 
-Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``RegistryAway``, so
-nobody blames a record; what it says that it does not know is None; a request that it refuses is a ``ConfigError``, and
-so is a 404 that says nothing of a schema: whatever answers at that address, it is no registry.
+Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``RegistryAway``, and so
+is an answer that only something else can have given, as a proxy: nobody blames a record for it. What a registry says
+that it does not know is None; a request that it refuses is a ``ConfigError``, and so is a 404 that says nothing of a
+schema: whatever answers at that address, it is no registry.
+
+Rule: nothing is kept here. Who understands an answer keeps what it made of it, as much as it has bounded; the client
+would keep every answer, for ever, also one that is none.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ from kafka_eos.secrets import FROM_FILE, filled, masked, without_login
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-_NOT_ITS_OWN: Final = (None, -1)
-"""Codes of answers that are none of a registry."""
+_NOT_ITS_OWN: Final = (None, -1, HTTPStatus.BAD_REQUEST)
+"""Codes of refusals that are none of a registry, which has codes of its own."""
 _NO_COMPATIBILITY: Final = 40408
 _NOT_THERE: Final = (40401, 40402, 40403, 40400)
 """A registry's own codes: no such subject, version, schema; the last one is that of the client's own, ``mock://``."""
@@ -53,6 +57,18 @@ class Version:
     number: int
     schema_id: int
     schema: RegisteredSchema
+
+
+class NotTaken(ConfigError):
+    """A registry does not take a schema, as not compatible with those that its ``subject`` has. ``said``: its words."""
+
+    def __init__(self, url: str, subject: str, said: str) -> None:
+        super().__init__(f"subject {subject!r} of the schema registry {url} does not take the schema: {said}")
+        self.subject, self.said = subject, said
+
+
+class _NoAnswer(Exception):
+    """What came is no answer of a registry, though it says that all is well."""
 
 
 class Registry:
@@ -104,79 +120,86 @@ class Registry:
 
         ValueError if the registry has it, and cannot tell what it is.
         """
-        return self._of_id(schema_id, lambda: self._client.get_schema(schema_id))
+        return self._of_id(schema_id, lambda client: client.get_schema(schema_id))
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema | None:
         """The same of a globally unique id; None, too, if the registry knows no such ids."""
-        return self._of_id(guid, lambda: self._client.get_schema_by_guid(guid))
+        return self._of_id(guid, lambda client: client.get_schema_by_guid(guid))
 
-    def _of_id(self, schema_id: int | str, ask: Callable[[], Any]) -> RegisteredSchema | None:
-        wrong: str | None = None
-        with self._answering(f"schema {schema_id}"):
+    def _of_id(self, schema_id: int | str, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
+        with self._answering(f"schema {schema_id}") as client:
             try:
-                found = _known(ask)
+                found = _known(lambda: ask(client))
+                return None if found is None else _kept(found)
             except _errors().SchemaRegistryError as error:
                 # Of a schema that has come by another API of the registry.
                 if error.http_status_code != HTTPStatus.BAD_REQUEST or error.error_code in _NOT_ITS_OWN:
                     raise
-                found, wrong = None, error.error_message
-        if wrong is not None:
-            raise ValueError(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
-        return None if found is None else _kept(found)
+                wrong = error.error_message
+        raise ValueError(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
-        with self._answering(f"version {reference.version} of subject {reference.subject!r}"):
-            found = _known(lambda: self._client.get_version(reference.subject, reference.version))
-        return None if found is None else _kept(found.schema)
+        """Also one that was deleted since: what refers to it is still read."""
+        with self._answering(f"version {reference.version} of subject {reference.subject!r}") as client:
+            found = _known(lambda: client.get_version(reference.subject, reference.version, deleted=True))
+            return None if found is None else _kept(found.schema)
 
     def subjects(self) -> list[str]:
         """All that there are."""
-        with self._answering("its subjects"):
-            return [str(subject) for subject in self._client.get_subjects()]
+        with self._answering("its subjects") as client:
+            found = client.get_subjects()
+            if not isinstance(found, list):
+                raise _NoAnswer(f"{found!r:.100} is no list of subjects")
+            return [str(subject) for subject in found]
 
     def newest(self, subject: str) -> Version | None:
         """The newest version of the subject; None if there is no such subject."""
-        with self._answering(f"the newest version of subject {subject!r}"):
-            answer = _known(lambda: self._client.get_latest_version(subject))
-        if answer is None:
-            return None
-        return Version(int(answer.version or 0), int(answer.schema_id), _kept(answer.schema))
+        with self._answering(f"the newest version of subject {subject!r}") as client:
+            found = _known(lambda: client.get_latest_version(subject))
+            if found is None:
+                return None
+            return Version(_number(found.version), _number(found.schema_id), _kept(found.schema))
 
     def version_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The version of ``subject`` that is exactly this schema; None if there is none."""
-        with self._answering(f"subject {subject!r}"):
-            known = _known(lambda: self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
-        return None if known is None else int(known.version)
+        with self._answering(f"subject {subject!r}") as client:
+            found = _known(lambda: client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
+            return None if found is None else _number(found.version)
 
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The id under which ``subject`` has exactly this schema; None if it does not."""
-        with self._answering(f"subject {subject!r}"):
-            known = _known(lambda: self._client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
-        return None if known is None else int(known.schema_id)
+        with self._answering(f"subject {subject!r}") as client:
+            found = _known(lambda: client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
+            return None if found is None else _number(found.schema_id)
 
     def register(self, subject: str, schema: RegisteredSchema) -> int:
-        """Register it, and return its id. ConfigError if the registry refuses, as one that is not compatible."""
-        with self._answering(f"registering under subject {subject!r}"):
-            return int(self._client.register_schema(subject, _sent(schema), normalize_schemas=True))
+        """Register it, and return its id. NotTaken if it is not compatible with what the subject has."""
+        with self._answering(f"registering under subject {subject!r}") as client:
+            try:
+                return _number(client.register_schema(subject, _sent(schema), normalize_schemas=True))
+            except _errors().SchemaRegistryError as error:
+                if error.http_status_code != HTTPStatus.CONFLICT:
+                    raise
+                raise NotTaken(self.url, subject, str(error.error_message)) from None
 
     def compatibility(self, subject: str) -> str:
         """What a new schema of the subject must be: NONE, BACKWARD, FORWARD_TRANSITIVE …"""
         if self.in_memory:
             return "NONE"  # the client's own asks nothing of anybody
-        with self._answering(f"the compatibility of subject {subject!r}"):
+        with self._answering(f"the compatibility of subject {subject!r}") as client:
             try:
-                return str(self._client.get_compatibility(subject))
+                return str(client.get_compatibility(subject))
             except _errors().SchemaRegistryError as error:
                 if error.error_code != _NO_COMPATIBILITY and error.error_code not in _NOT_THERE:
                     raise
-            return str(self._client.get_compatibility())  # of all subjects that say nothing themselves
+            return str(client.get_compatibility())  # of all subjects that say nothing themselves
 
     def takes(self, subject: str, schema: RegisteredSchema) -> bool:
         """Would it register the schema, as compatible with those that the subject has?"""
         if self.in_memory:
             return True
-        with self._answering(f"whether a schema is compatible with subject {subject!r}"):
-            return bool(self._client.test_compatibility_all_versions(subject, _sent(schema), normalize=True))
+        with self._answering(f"whether a schema is compatible with subject {subject!r}") as client:
+            return bool(client.test_compatibility_all_versions(subject, _sent(schema), normalize=True))
 
     @property
     def _refused_for_now(self) -> tuple[int, ...]:
@@ -184,12 +207,13 @@ class Registry:
         return (HTTPStatus.UNAUTHORIZED,) if self._may_change else ()
 
     @contextmanager
-    def _answering(self, what: str) -> Iterator[None]:
+    def _answering(self, what: str) -> Iterator[Any]:
+        """The client, which knows nothing of what it was told before, nor keeps what it is told now."""
         import httpx2
 
-        errors = _errors()
+        errors, client = _errors(), self._client
         try:
-            yield
+            yield client
         except errors.SchemaRegistryError as error:
             said = f"the schema registry {self.url} answered to {what}: {error}"
             status = error.http_status_code
@@ -198,10 +222,22 @@ class Registry:
             raise ConfigError(_advised(said, status)) from None
         except (httpx2.RequestError, OSError) as error:
             raise RegistryAway(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
-        except (errors.OAuthTokenError, json.JSONDecodeError) as error:
+        except errors.OAuthTokenError as error:
             raise RegistryAway(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
+        except _NOT_UNDERSTOOD as error:
+            raise RegistryAway(
+                f"what answers at {self.url} to {what} is no schema registry now, but maybe a proxy: {error!r}"
+            ) from None
         except (httpx2.InvalidURL, ValueError, TypeError) as error:
             raise ConfigError(f"{self!r} cannot be asked for {what}: {error}") from None
+        finally:
+            client.clear_caches()
+
+
+_NOT_UNDERSTOOD: Final = (
+    _NoAnswer, json.JSONDecodeError, UnicodeDecodeError, RecursionError, AttributeError, LookupError
+)  # fmt: skip
+"""What the client raises over an answer of another form than a registry's."""
 
 
 def _client_of(config: Mapping[str, Any]) -> Any:
@@ -227,8 +263,20 @@ def _known(ask: Callable[[], Any]) -> Any:
 
 
 def _kept(schema: Any) -> RegisteredSchema:
-    references = tuple(Reference(each.name, each.subject, each.version) for each in schema.references or ())
-    return RegisteredSchema(schema.schema_type or "AVRO", schema.schema_str, references)
+    kind: Any = schema.schema_type or "AVRO"
+    text: Any = schema.schema_str
+    references: list[Any] = list(schema.references or ())
+    if not isinstance(kind, str) or not isinstance(text, str):
+        raise _NoAnswer("there is no schema in it")
+    if not all(isinstance(each.name, str) and isinstance(each.subject, str) for each in references):
+        raise _NoAnswer("there is a reference in it that names nothing")
+    return RegisteredSchema(kind, text, tuple(Reference(each.name, each.subject, each.version) for each in references))
+
+
+def _number(found: Any) -> int:
+    if type(found) is not int:
+        raise _NoAnswer(f"there is no number where {found!r:.100} is")
+    return found
 
 
 def _sent(schema: RegisteredSchema) -> Any:
@@ -243,4 +291,6 @@ def _advised(said: str, status: int) -> str:
         return f'{said}. Check the login: Registry(url, config={{"basic.auth.user.info": "user:password"}})'
     if status == HTTPStatus.NOT_FOUND:
         return f"{said}. Check the path of the address: Apicurio's, for one, ends in /apis/ccompat/v7"
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return f"{said}. It sends whoever asks to another address, which is not followed: give that one"
     return said

@@ -9,15 +9,16 @@ a job registers: whoever encodes besides, as the audit does, changes nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Comparison, Json
+from kafka_eos.schemas.registries.decoders import Decoders
 from kafka_eos.schemas.registries.drafts import Draft, NotRegistered, looked_up, register
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
+from kafka_eos.schemas.registries.registry import NotTaken, RegisteredSchema, Registry
+from kafka_eos.schemas.registries.unknown import PAUSES, NotKnown, Unknown
 from kafka_eos.schemas.types import type_name
 
 T = TypeVar("T")
@@ -25,13 +26,7 @@ T = TypeVar("T")
 MAGIC: Final = b"\0"
 PREFIX: Final = 5
 """Bytes of the magic byte and the id."""
-_MOST_SCHEMAS: Final = 1000
-"""Of writers, kept ready: a topic has a few. The registry is asked again for the oldest."""
 _TO_REGISTER: Final = "not registered: auto_register=True does it at the start"
-_UNKNOWN_FOR: Final = 5.0
-"""Seconds in which the registry is not asked again for an id that it does not know."""
-_SETTLES: Final = 0.5
-"""Seconds in which a registry of several servers tells all of them a schema that one of them has registered."""
 
 
 SchemaId: TypeAlias = "int | str"
@@ -98,11 +93,8 @@ class RegistryCodec(Generic[T]):
         self._language, self._registry, self._auto_register = language, registry, auto_register
         self._prefix: bytes | None = None
         self.encode: Callable[[T], bytes] = self._encode_first
-        self._decoders: dict[bytes, Callable[[bytes], T]] = {}
-        self._unknown: dict[SchemaId, float] = {}
-        """Ids, and when to ask for them again."""
-        self._may_be_news = 0.0
-        """When an id that is not known may be waited for again."""
+        self._decoders = Decoders()
+        self._unknown = Unknown(() if registry.in_memory else PAUSES)
 
     @property
     def name(self) -> str:
@@ -121,7 +113,10 @@ class RegistryCodec(Generic[T]):
     def check(self) -> Sequence[str]:
         """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
         if self._auto_register and self._known_id() is None:
-            register(self.subject, self._language.written, self._registry)
+            try:
+                register(self.subject, self._language.written, self._registry)
+            except NotTaken as error:
+                raise ConfigError(self._not_taken(error)) from None
         self._ready()
         return self._in_memory()
 
@@ -160,7 +155,8 @@ class RegistryCodec(Generic[T]):
         except NotRegistered as error:  # what is not there yet the registry cannot compare
             return [] if self._auto_register else [str(error), _TO_REGISTER]
         if not self._registry.takes(self.subject, written):
-            return [f"not compatible: the subject asks for {self._registry.compatibility(self.subject)}"]
+            asked = self._registry.compatibility(self.subject)
+            return [f"not compatible: the subject asks for {asked}", *self._differences(newest)]
         return [] if self._auto_register else [_TO_REGISTER]
 
     def _in_memory(self) -> Sequence[str]:
@@ -201,13 +197,23 @@ class RegistryCodec(Generic[T]):
     def _ready(self) -> bytes:
         schema_id = self._known_id()
         if schema_id is None:
+            how = "start the job again" if self._auto_register else "auto_register=True does it at the start"
             raise ConfigError(
                 f"subject {self.subject!r} of the schema registry {self._registry.url} does not have the schema of "
-                f"{type_name(self.type)}. {self._compared()}. Register it: auto_register=True does it at the start, or "
-                f"send it yourself{self._behind()}: {self._language.written.text}"
+                f"{type_name(self.type)}. {self._compared()}. Register it: {how}, or send it yourself{self._behind()}: "
+                f"{self._language.written.text}"
             )
         self._prefix = MAGIC + schema_id.to_bytes(4, "big")
         return self._prefix
+
+    def _not_taken(self, error: NotTaken) -> str:
+        compared = f" {self._compared()}." if error.subject == self.subject else ""
+        return (
+            f"{error.args[0]}.{compared} The subject asks for {self._registry.compatibility(error.subject)}. Make the "
+            "change compatible: a field that is new has a default, one that goes had one, a type becomes a wider one. "
+            "Or write to another topic or subject. Or let the owner of the subject allow the change, by setting its "
+            "compatibility to NONE, when all who read the topic can read both"
+        )
 
     def _behind(self) -> str:
         others = ", ".join(self._language.written.subjects())
@@ -249,16 +255,19 @@ class RegistryCodec(Generic[T]):
     def _opened(self, prefix: bytes) -> Callable[[bytes], T]:
         """The decoder of the schema that a prefix names, fetched."""
         schema_id, ask = self._named(prefix)
-        writer = self._asked(schema_id, ask)
+        return self._unknown.waited_for(schema_id, lambda: self._fetched(prefix, schema_id, ask()))
+
+    def _fetched(self, prefix: bytes, schema_id: SchemaId, writer: RegisteredSchema | None) -> Callable[[bytes], T]:
+        if writer is None:
+            raise NotKnown(f"the schema registry {self._registry.url} does not know schema {schema_id}")
         if writer.kind != self._language.kind:
             raise ValueError(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.kind}")
         try:
             decode = self._language.decoder(writer, self._registry)
         except ValueError as error:
-            raise ValueError(f"schema {schema_id} of {self._registry.url}: {error}") from None
-        while len(self._decoders) >= _MOST_SCHEMAS:
-            del self._decoders[next(iter(self._decoders))]
-        self._decoders[prefix] = decode
+            kind = NotKnown if isinstance(error, NotKnown) else ValueError
+            raise kind(f"schema {schema_id} of {self._registry.url}: {error}") from None
+        self._decoders.keep(prefix, decode, len(writer.text))
         return decode
 
     def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:
@@ -270,25 +279,3 @@ class RegistryCodec(Generic[T]):
             )
         schema_id = int.from_bytes(prefix[1:], "big")
         return schema_id, partial(self._registry.schema, schema_id)
-
-    def _asked(self, schema_id: SchemaId, ask: Callable[[], RegisteredSchema | None]) -> RegisteredSchema:
-        now = time.monotonic()
-        if self._unknown.get(schema_id, now) <= now:
-            if (found := ask() or self._asked_later(ask)) is not None:
-                return found
-            self._unknown = {each: until for each, until in self._unknown.items() if until > now}
-            if len(self._unknown) < _MOST_SCHEMAS:
-                self._unknown[schema_id] = now + _UNKNOWN_FOR
-        raise ValueError(f"the schema registry {self._registry.url} does not know schema {schema_id}")
-
-    def _asked_later(self, ask: Callable[[], RegisteredSchema | None]) -> RegisteredSchema | None:
-        """The answer when another server of the registry has had time to hear of a new schema.
-
-        Only once in a while: a stream of ids that nobody knows is not to hold the job up.
-        """
-        now = time.monotonic()
-        if self._registry.in_memory or now < self._may_be_news:
-            return None
-        self._may_be_news = now + _UNKNOWN_FOR
-        time.sleep(_SETTLES)
-        return ask()

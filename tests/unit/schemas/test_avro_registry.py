@@ -1,21 +1,14 @@
-"""Avro in Confluent's wire format, with a registry in memory, and what a registry's answers mean."""
+"""Avro in Confluent's wire format, with a registry in memory. What a real one answers is in ``test_answers``."""
 
 from __future__ import annotations
 
-import base64
 import datetime
 import enum
-import http.server
 import io
 import json
-import socket
 import struct
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, cast
 from uuid import uuid4
 
@@ -25,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.errors import ConfigError, PlanError, Retryable
+from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Part
 from kafka_eos.schemas import Registry, avro
 from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
@@ -359,147 +352,6 @@ def test_a_schema_of_another_kind_is_refused(registry: Registry) -> None:
 
     with pytest.raises(ValueError, match=f"schema {schema_id} is one of kind JSON, not AVRO"):
         codec(Order, registry).decode(struct.pack(">bI", 0, schema_id) + b"{}")
-
-
-# ---------------------------------------------------------------- what its answers mean
-
-
-@contextmanager
-def serving(answer: Callable[[Mapping[str, str]], tuple[int, bytes]]) -> Iterator[str]:
-    """A server that makes its answers of the headers that it is asked with: a status and a body."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = answer(dict(self.headers))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: Any) -> None:
-            """Nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-SAID = b'{"error_code": 50003, "message": "no leader"}'
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "fault", "said"),
-    [
-        (500, SAID, Fault.ENVIRONMENT, "no leader"),
-        (503, b"<html>", Fault.ENVIRONMENT, "answered to schema 7"),
-        (429, SAID, Fault.ENVIRONMENT, "answered to schema 7"),
-        (200, b"<html>a login</html>", Fault.ENVIRONMENT, "cannot be asked for schema 7 now"),
-        (404, b'{"error_code": 40403, "message": "Schema not found"}', Fault.RECORD, "does not know schema 7"),
-        (404, b'{"error_code": 40401, "message": "Subject not found"}', Fault.RECORD, "does not know schema 7"),
-        (400, b'{"error_code": 0, "message": "Failed to discover type"}', Fault.RECORD, "what schema 7 is: Failed to"),
-        (400, b"<html>bad request</html>", Fault.JOB, "answered to schema 7"),
-        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}', Fault.JOB, "Check the path of the address"),
-        (404, b"<html>no such page</html>", Fault.JOB, "Check the path of the address"),
-        (401, b'{"error_code": 401, "message": "Unauthorized"}', Fault.JOB, "basic.auth.user.info"),
-        (422, SAID, Fault.JOB, "no leader"),
-    ],
-)
-def test_whose_fault_an_answer_is(status: int, body: bytes, fault: Fault, said: str) -> None:
-    with serving(lambda headers: (status, body)) as url:
-        orders = codec(Order, Registry(url, config={"max.retries": 0}))
-        with pytest.raises((Retryable, ConfigError, ValueError), match=said) as raised:
-            orders.decode(b"\0\0\0\0\7rest")
-
-    assert Attribution().of(raised.value) is fault
-
-
-def test_a_schema_of_which_the_server_has_not_heard_yet_is_waited_for() -> None:
-    """A registry of several servers: the producer has registered it at another one a moment ago."""
-    unknown = (404, b'{"error_code": 40403, "message": "Schema not found"}')
-    schema = json.dumps({"schema": json.dumps(record("Line", quantity="int"))}).encode()
-    answers = [unknown, (200, schema), unknown, unknown]
-    asked: list[Any] = []
-
-    def answer(headers: Mapping[str, str]) -> tuple[int, bytes]:
-        asked.append(headers)
-        return answers[len(asked) - 1]
-
-    with serving(answer) as url:
-        items = codec(Item, Registry(url, config={"max.retries": 0}))
-        assert items.decode(b"\0\0\0\0\7\x06") == Item(quantity=3)
-        for unknown_id in (b"\x08", b"\x09"):  # not waited for: the last wait was a moment ago
-            with pytest.raises(ValueError, match="does not know schema"):
-                items.decode(b"\0\0\0\0" + unknown_id + b"\x06")
-    assert len(asked) == len(answers)
-
-
-def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
-    """First at the registry: it refuses for now, and nobody is at fault. Then in the file."""
-    file, logins = tmp_path / "login", ["ann:one"]
-    file.write_text("ann:one\n")
-
-    def answer(headers: Mapping[str, str]) -> tuple[int, bytes]:
-        wanted = f"Basic {base64.b64encode(logins[-1].encode()).decode()}"
-        return (200, b'{"schema": "\\"string\\""}') if headers["Authorization"] == wanted else (401, SAID)
-
-    with serving(answer) as url:
-        registry = Registry(url, config={"basic.auth.user.info.from_file": str(file), "max.retries": 0})
-        assert registry.schema(1) is not None
-        logins.append("ann:two")
-        with pytest.raises(Retryable, match="answered to schema 2"):
-            registry.schema(2)
-        file.unlink()
-        with pytest.raises(Retryable, match="login cannot be read"):
-            registry.schema(2)
-        file.write_text("ann:two")
-
-        assert registry.schema(2) is not None
-    assert "two" not in repr(registry) and str(file) in repr(registry)
-
-
-def test_a_file_of_a_login_that_is_missing_at_first_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="login cannot be read: No such file"):
-        Registry("http://registry:8081", config={"basic.auth.user.info.from_file": str(tmp_path / "login")})
-
-
-def test_a_registry_that_is_away_is_nobodys_fault() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    orders = codec(Order, Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0}))
-
-    with pytest.raises(Retryable, match="does not answer to schema 7"):
-        orders.decode(b"\0\0\0\0\7rest")
-    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
-        orders.encode(ORDER)
-    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
-        orders.check()
-
-
-def test_an_id_that_is_not_known_is_asked_for_again_after_a_while(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, asked, ask = [0.0], list[int](), registry.schema
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(registry, "schema", lambda schema_id: (asked.append(schema_id), ask(schema_id))[1])
-    items, schema = codec(Item, registry), record("Line", quantity="int")
-
-    def refused(schema_id: int) -> None:
-        with pytest.raises(ValueError, match=f"does not know schema {schema_id}"):
-            items.decode(struct.pack(">bIb", 0, schema_id, 2))
-
-    for schema_id in (2, 3, 2, 3, 2):
-        refused(schema_id)
-    assert asked == [2, 3]
-
-    assert registered(registry, schema) == 2
-    clock[0] = 6.0
-    refused(3)
-    assert items.decode(by_others(2, schema, {"quantity": 1})) == Item(quantity=1)
-    assert asked == [2, 3, 3, 2]
 
 
 def test_no_login_is_shown() -> None:

@@ -130,6 +130,8 @@ def _plain(value: Any) -> Any:
             "does not know schema 78787878-7878-7878-7878-787878787878",
         ),
         ("header", [("__value_schema_id", b"\1x")], "is 01 78, no id of a schema"),
+        ("header", [("__value_schema_id", b"\0\0\0\0\1\2")], "is 00 00 00 00 01 02, no id of a schema"),
+        ("header", [("__value_schema_id", b"\1" + b"x" * 17)], "no id of a schema"),
         ("header", [("__key_schema_id", b"\0\0\0\0\1")], "begins with 06"),
         ("apicurio-header", [("apicurio.value.contentId", b"\0\0\0\1")], "is 00 00 00 01, no id of eight bytes"),
         ("apicurio-header", [("apicurio.value.contentId", b"\1" + b"\0" * 7)], "no id of eight bytes"),

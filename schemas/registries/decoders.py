@@ -1,0 +1,26 @@
+"""What decodes values of the schemas that were met last, by what stands before them. Rule: memory is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+_MOST: Final = 1000
+"""Schemas: a topic has a few. The registry is asked again for the oldest."""
+_MOST_TEXT: Final = 16 << 20
+"""Characters of all these schemas: a parsed one takes about ten times as many bytes. One alone may have more."""
+
+
+class Decoders:
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Callable[[bytes], Any]] = {}
+        self._text: dict[bytes, int] = {}
+        self.get = self._kept.get
+        """The decoder behind a prefix; None if it must be made."""
+
+    def keep(self, prefix: bytes, decode: Callable[[bytes], Any], text: int) -> None:
+        """``text``: characters of the schema."""
+        while self._kept and (len(self._kept) >= _MOST or sum(self._text.values()) + text > _MOST_TEXT):
+            oldest = next(iter(self._kept))
+            del self._kept[oldest], self._text[oldest]
+        self._kept[prefix], self._text[prefix] = decode, text

@@ -1,0 +1,342 @@
+"""What a registry's answers mean, and those of what stands between: whose fault they are, and what is kept of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import BaseModel
+
+from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.schemas import Registry, avro
+from kafka_eos.schemas.registries.references import below
+from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
+from tests.answering import HALF, RESET, Answer, Answering, Request, Sent
+from tests.avro_witness import record
+
+
+class Item(BaseModel):
+    quantity: int
+
+
+SAID = b'{"error_code": 50003, "message": "no leader"}'
+UNKNOWN = (404, b'{"error_code": 40403, "message": "Schema not found"}')
+LINE = json.dumps({"schema": json.dumps(record("Line", quantity="int"))}).encode()
+THREE = b"\0\0\0\0\7\x06"
+"""An item of three, written with schema 7."""
+
+
+def items(url: str, **options: Any) -> Any:
+    config = {"max.retries": 0, **options.pop("config", {})}
+    return avro(Item, registry=Registry(url, config=config), **options).for_topic("orders", "value")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """One in memory, which only this test has."""
+    return Registry(f"mock://{uuid4()}")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in seconds. Who sleeps puts it forward."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault", "said"),
+    [
+        ((500, SAID), Fault.ENVIRONMENT, "no leader"),
+        ((502, b"<html>"), Fault.ENVIRONMENT, "answered to schema 7"),
+        ((408, b""), Fault.ENVIRONMENT, "answered to schema 7"),
+        ((429, SAID), Fault.ENVIRONMENT, "answered to schema 7"),
+        (RESET, Fault.ENVIRONMENT, "does not answer to schema 7"),
+        (HALF, Fault.ENVIRONMENT, "does not answer to schema 7"),
+        ((200, b"<html>a login</html>"), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
+        ((200, b""), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
+        ((204, b""), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
+        ((200, b"{}"), Fault.ENVIRONMENT, "there is no schema in it"),
+        ((200, b'{"status": "starting"}'), Fault.ENVIRONMENT, "there is no schema in it"),
+        ((200, b'{"schema": null}'), Fault.ENVIRONMENT, "there is no schema in it"),
+        ((200, b'{"schema": "null", "schemaType": 5}'), Fault.ENVIRONMENT, "there is no schema in it"),
+        ((200, b'{"schema": "null", "references": [{}]}'), Fault.ENVIRONMENT, "a reference in it that names nothing"),
+        ((200, b'"\xff"'), Fault.ENVIRONMENT, "is no schema registry now"),
+        ((200, b"[" * 200_000), Fault.ENVIRONMENT, "is no schema registry now"),
+        (UNKNOWN, Fault.RECORD, "does not know schema 7"),
+        ((404, b'{"error_code": 40401, "message": "Subject not found"}'), Fault.RECORD, "does not know schema 7"),
+        ((400, b'{"error_code": 0, "message": "Failed to discover type"}'), Fault.RECORD, "what schema 7 is: Failed"),
+        ((200, b'{"schema": "{"}'), Fault.RECORD, "schema 7 of http"),
+        ((400, b"<html>bad request</html>"), Fault.JOB, "answered to schema 7"),
+        ((400, b'{"error_code": 400, "message": "bad gateway"}'), Fault.JOB, "answered to schema 7"),
+        ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), Fault.JOB, "Check the path of the address"),
+        ((404, b"<html>no such page</html>"), Fault.JOB, "Check the path of the address"),
+        ((401, b'{"error_code": 401, "message": "Unauthorized"}'), Fault.JOB, "basic.auth.user.info"),
+        ((403, b"<html>"), Fault.JOB, "basic.auth.user.info"),
+        (Sent(307, b"", {"Location": "https://elsewhere/"}), Fault.JOB, "to another address, which is not followed"),
+        ((422, SAID), Fault.JOB, "no leader"),
+    ],
+)
+def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock: list[float]) -> None:
+    with Answering(lambda request: answer) as server, pytest.raises(Exception, match=said) as raised:
+        items(server.url).decode(THREE)
+
+    assert Attribution().of(raised.value) is fault
+
+
+@pytest.mark.parametrize("answer", [(200, b""), (200, b"{}"), (200, b'{"id": "7"}'), (200, b"<html>")])
+def test_an_answer_that_is_none_is_no_fault_of_what_is_written_either(answer: Answer) -> None:
+    with Answering(lambda request: answer) as server:
+        for asked in (lambda: items(server.url).encode(Item(quantity=1)), items(server.url).check):
+            with pytest.raises(Retryable, match="is no schema registry now, but maybe a proxy"):
+                asked()
+
+
+def test_an_answer_that_is_none_is_not_kept() -> None:
+    """Neither of a schema nor of a version: whoever asks again asks the registry."""
+    latest = json.dumps({"id": 1, "version": 2, **json.loads(LINE)}).encode()
+    with Answering(lambda request: (200, b"{}")) as server:
+        codec = items(server.url)
+        with pytest.raises(Retryable):
+            codec.decode(THREE)
+        with pytest.raises(Retryable):
+            codec.check_reading()
+        server.answer = lambda request: (200, latest if request.path.endswith("/latest") else LINE)
+
+        assert codec.decode(THREE) == Item(quantity=3)
+        assert codec.check_reading() == []
+
+
+def test_the_newest_version_is_asked_for_each_time() -> None:
+    numbers = iter((1, 2))
+    said = json.loads(LINE)
+    with Answering(lambda request: (200, json.dumps({"id": 1, "version": next(numbers), **said}).encode())) as server:
+        registry = Registry(server.url)
+        found = [registry.newest("orders-value"), registry.newest("orders-value")]
+
+    assert [each and each.number for each in found] == [1, 2]
+
+
+# ---------------------------------------------------------------- what the registry does not know
+
+
+def known_after(seconds: float, clock: list[float]) -> Callable[[Request], Answer]:
+    """A schema that the server hears of so many seconds later."""
+    known_at = clock[0] + seconds
+    return lambda request: (200, LINE) if clock[0] >= known_at else UNKNOWN
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 2.9])
+def test_a_schema_of_which_the_server_hears_later_is_waited_for(clock: list[float], seconds: float) -> None:
+    """A registry of several servers: the producer has registered it at another one a moment ago."""
+    with Answering(known_after(seconds, clock)) as server:
+        assert items(server.url).decode(THREE) == Item(quantity=3)
+
+
+def test_so_is_one_that_a_schema_refers_to(clock: list[float]) -> None:
+    line = json.dumps(record("Line", quantity="Number"))
+    whole = {"schema": line, "references": [{"name": "Number", "subject": "number", "version": 1}]}
+    number = {"id": 2, "version": 1, "schema": '{"type": "fixed", "name": "Number", "size": 2}'}
+    late = known_after(1, clock)
+
+    def answer(request: Request) -> Answer:
+        if "/schemas/ids/" in request.path:
+            return 200, json.dumps(whole).encode()
+        return late(request) if late(request) == UNKNOWN else (200, json.dumps(number).encode())
+
+    with Answering(answer) as server, pytest.raises(ValueError, match="quantity is fixed"):
+        items(server.url).decode(THREE)
+    assert clock[0] >= 101
+
+
+def test_two_new_ids_in_a_row_are_waited_for(clock: list[float]) -> None:
+    with Answering(known_after(1, clock)) as server:
+        codec = items(server.url)
+        assert codec.decode(THREE) == Item(quantity=3)
+        server.answer = known_after(1, clock)
+
+        assert codec.decode(b"\0\0\0\0\x08\x06") == Item(quantity=3)
+
+
+def test_ids_that_nobody_knows_hold_the_job_up_for_a_share_of_its_time(clock: list[float]) -> None:
+    begun = clock[0]
+    with Answering(lambda request: UNKNOWN) as server:
+        codec = items(server.url)
+        for number in range(300):
+            clock[0] += 0.1  # whatever else the job does
+            with pytest.raises(ValueError, match=f"does not know schema {number}"):
+                codec.decode(struct.pack(">bIb", 0, number, 2))
+
+    assert clock[0] - begun - 30 < 6 + 30 * 0.15
+
+
+def test_an_id_that_is_not_known_is_asked_for_again_after_a_while(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    asked, ask = list[int](), registry.schema
+    monkeypatch.setattr(registry, "schema", lambda schema_id: (asked.append(schema_id), ask(schema_id))[1])
+    codec: Any = avro(Item, registry=registry).for_topic("orders", "value")
+    registry.register("other", RegisteredSchema("AVRO", '"string"'))
+
+    def refused(schema_id: int) -> None:
+        with pytest.raises(ValueError, match=f"does not know schema {schema_id}"):
+            codec.decode(struct.pack(">bIb", 0, schema_id, 2))
+
+    for schema_id in (2, 3, 2, 3, 2):
+        refused(schema_id)
+    assert asked == [2, 3]
+
+    assert registry.register("theirs", RegisteredSchema("AVRO", json.dumps(record("Line", quantity="int")))) == 2
+    clock[0] += 6.0
+    refused(3)
+    assert codec.decode(struct.pack(">bIb", 0, 2, 2)) == Item(quantity=1)
+    assert asked == [2, 3, 3, 2]
+
+
+# ---------------------------------------------------------------- what is kept, and what is asked for
+
+
+def numbered(request: Request) -> Answer:
+    """Any id is known: its schema has a name of its own, and some text."""
+    number = request.path.rpartition("/")[2].partition("?")[0]
+    return 200, json.dumps({"schema": json.dumps({**record(f"L{number}", quantity="int"), "doc": "x" * 2000})}).encode()
+
+
+def test_thousands_of_schemas_take_no_more_memory_than_the_last_ones(registry: Registry) -> None:
+    """Neither here nor in the client."""
+    with Answering(numbered) as server:
+        codec = items(server.url)
+        for number in range(1100):
+            assert codec.decode(struct.pack(">bIb", 0, number, 6)) == Item(quantity=3)
+        cached = codec._registry._client._cache
+
+        assert sum(len(each) for each in cached.schema_id_index.values()) == 0
+        assert len(codec._decoders._kept) == 1000
+        before = len(server.seen)
+        assert codec.decode(struct.pack(">bIb", 0, 0, 6)) == Item(quantity=3)
+        assert len(server.seen) == before + 1
+
+
+def test_large_schemas_are_kept_as_far_as_their_text_allows() -> None:
+    def large(request: Request) -> Answer:
+        return 200, json.dumps({"schema": json.dumps({**record("L", quantity="int"), "doc": "x" * 6_000_000})}).encode()
+
+    with Answering(large) as server:
+        codec = items(server.url)
+        for number in range(5):
+            assert codec.decode(struct.pack(">bIb", 0, number, 6)) == Item(quantity=3)
+
+        assert len(codec._decoders._kept) == 2
+
+
+def test_schemas_that_many_refer_to_are_asked_for_once(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 25 refers to all before it: there are 33 million ways down."""
+    asked, ask = list[Reference](), registry.referenced
+    monkeypatch.setattr(registry, "referenced", lambda each: (asked.append(each), ask(each))[1])
+    references: list[Reference] = []
+    for number in range(25):
+        registry.register(f"s{number}", RegisteredSchema("AVRO", f'"n{number}"', tuple(references)))
+        references.append(Reference(f"n{number}", f"s{number}", 1))
+
+    found = below(RegisteredSchema("AVRO", '"top"', tuple(references)), registry)
+
+    assert list(found) == [f"n{number}" for number in range(25)]
+    assert len(asked) == 25
+
+
+def test_schemas_without_end_are_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def another(reference: Reference) -> RegisteredSchema:
+        return RegisteredSchema("AVRO", "{}", (Reference(f"{reference.name}x", f"{reference.subject}x", 1),))
+
+    monkeypatch.setattr(registry, "referenced", another)
+    many = tuple(Reference(f"n{number}", "s", number) for number in range(1001))
+
+    with pytest.raises(ValueError, match="more than 32 deep"):
+        below(RegisteredSchema("AVRO", "{}", (Reference("n", "s", 1),)), registry)
+    monkeypatch.setattr(registry, "referenced", lambda reference: RegisteredSchema("AVRO", "{}"))
+    with pytest.raises(ValueError, match="more than 1000 schemas"):
+        below(RegisteredSchema("AVRO", "{}", many), registry)
+
+
+# ---------------------------------------------------------------- logins
+
+
+def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
+    """First at the registry: it refuses for now, and nobody is at fault. Then in the file."""
+    file, logins = tmp_path / "login", ["ann:one"]
+    file.write_text("ann:one\n")
+
+    def answer(request: Request) -> Answer:
+        wanted = f"Basic {base64.b64encode(logins[-1].encode()).decode()}"
+        return (200, b'{"schema": "\\"string\\""}') if request.headers["Authorization"] == wanted else (401, SAID)
+
+    with Answering(answer) as server:
+        registry = Registry(server.url, config={"basic.auth.user.info.from_file": str(file), "max.retries": 0})
+        assert registry.schema(1) is not None
+        logins.append("ann:two")
+        with pytest.raises(Retryable, match="answered to schema 2"):
+            registry.schema(2)
+        file.unlink()
+        with pytest.raises(Retryable, match="login cannot be read"):
+            registry.schema(2)
+        file.write_text("ann:two")
+
+        assert registry.schema(2) is not None
+    assert "two" not in repr(registry) and str(file) in repr(registry)
+
+
+def test_a_file_of_a_login_that_is_missing_at_first_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="login cannot be read: No such file"):
+        Registry("http://registry:8081", config={"basic.auth.user.info.from_file": str(tmp_path / "login")})
+
+
+def test_a_registry_that_is_away_is_nobodys_fault() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    orders = items(f"http://127.0.0.1:{port}")
+
+    with pytest.raises(Retryable, match="does not answer to schema 7"):
+        orders.decode(b"\0\0\0\0\7rest")
+    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
+        orders.encode(Item(quantity=1))
+    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
+        orders.check()
+
+
+# ---------------------------------------------------------------- what it does not take
+
+
+def test_a_schema_that_is_not_taken_says_in_words_what_differs_and_what_to_do() -> None:
+    theirs = {"id": 3, "version": 4, "schema": json.dumps(record("Item", quantity="string", note="string"))}
+
+    def answer(request: Request) -> Answer:
+        match request.method, request.path.partition("?")[0]:
+            case "POST", "/subjects/orders-value/versions":
+                return 409, b'{"error_code": 409, "message": "io.example.Incompatible: rule COMPATIBILITY"}'
+            case "POST", _:
+                return 404, b'{"error_code": 40403, "message": "Schema not found"}'
+            case _, "/config/orders-value":
+                return 200, b'{"compatibilityLevel": "BACKWARD"}'
+        return 200, json.dumps(theirs).encode()
+
+    with Answering(answer) as server, pytest.raises(ConfigError) as refused:
+        items(server.url, auto_register=True).check()
+
+    said = str(refused.value)
+    assert "subject 'orders-value' of the schema registry" in said
+    assert (
+        "In its newest version, 4, it differs: quantity is string there, long here; note (string) is only there" in said
+    )
+    assert "The subject asks for BACKWARD. Make the change compatible: a field that is new has a default" in said
+    assert "io.example.Incompatible" in said
