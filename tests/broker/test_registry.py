@@ -130,8 +130,11 @@ def test_json_is_read_from_a_real_registry_and_changes_as_it_allows(registry: Re
     assert newest.number == 2
     assert wider.decode(orders.encode(value)) == Wider(user="ann", lines=[Line(2)])
     assert orders.decode(wider.encode(Wider(user="bob", note="x"))) == Order(user="bob")
-    with pytest.raises(ConfigError, match="registering under subject 'json-ours-value'"):
+    with pytest.raises(ConfigError, match="subject 'json-ours-value' .* does not take the schema") as refused:
         json_schema(Other, registry=asked, auto_register=True).for_topic("json-ours", "value").check()
+    said = str(refused.value)
+    assert "In its newest version, 2, it differs: user" in said
+    assert "The subject asks for BACKWARD. Make the change compatible" in said
 
     theirs = {"title": "Order", "type": "object", "properties": {"user": {"type": "string"}, "x": {"type": "integer"}}}
     (data,) = json_witness.written(registry.url, "json-theirs", theirs, [{"user": "eve", "x": 1}])
