@@ -65,7 +65,12 @@ class PollingSource(ABC, Generic[T]):
                 raise ConfigError(f"the checkpoint has {split}, which is not there: give another input another name")
             first, end = there[split].start, there[split].stop
             if not first <= _offset(position) <= end:
-                raise InputLost(f"{split} was read up to offset {_offset(position)}, and has {first} to {end - 1} now")
+                has = f"{first} to {end - 1}" if first < end else "nothing"
+                raise InputLost(
+                    f"{split} was read up to offset {_offset(position)}, and has {has} now: records were taken away, "
+                    "or its input was begun anew. Bring back what was there. A source with another name reads what is "
+                    "there now"
+                )
         return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
 
     def ends(self, ctx: JobContext) -> Positions:

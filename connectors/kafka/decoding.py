@@ -113,8 +113,12 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
     def decode(message: Message) -> Record[Any, Any]:
         raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
         headers = tuple(_headers(message))
+        try:
+            decoded_key = None if raw_key is None else decode_key(raw_key, headers)
+        except ValueError as error:
+            raise ValueError(f"in the key: {error}") from error
         return Record(
-            None if raw_key is None else decode_key(raw_key, headers),
+            decoded_key,
             None if raw_value is None else decode_value(raw_value, headers),
             headers,
             time if kind else None,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.positions import ending, partition_of, topic_of, until_of
-from kafka_eos.connectors.kafka.survey import END, Rule, Survey, is_to_come
+from kafka_eos.connectors.kafka.survey import END, Rule, Start, Survey, is_to_come
 from kafka_eos.connectors.kafka.topics import Subscription
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import SplitId
@@ -20,6 +20,12 @@ from kafka_eos.interfaces import Positions
 
 Until: TypeAlias = "Literal['latest'] | datetime | Mapping[int, int] | Mapping[str, int]"
 """What is there at the first start; what there was before a time that is over; or where partitions end, exclusive."""
+
+
+def expect_behind(until: datetime, start: Start) -> None:
+    """ConfigError if nothing lies between them."""
+    if isinstance(start, datetime) and until.astimezone(UTC) <= start.astimezone(UTC):
+        raise ConfigError(f"until={until} is not behind start={start}: the source would read nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,11 @@ class End:
                 raise ConfigError(
                     f"until= names no offset of {', '.join(unnamed)}: name each partition, those that are not to be "
                     "read with 0, or end them all at 'latest' or at a time."
+                )
+            if missing and (foreign := sorted(self.offsets.keys() - positions.keys())):
+                raise ConfigError(
+                    f"until= names {', '.join(foreign)}, and the source reads {', '.join(sorted(positions))}: "
+                    "leave out what is not there."
                 )
             ends = {split: self._expect_there(split, survey) for split in missing}
         else:

@@ -17,7 +17,7 @@ from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
 from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
 from kafka_eos.connectors.kafka.credentials import texts
 from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter
-from kafka_eos.connectors.kafka.ends import End, Until
+from kafka_eos.connectors.kafka.ends import End, Until, expect_behind
 from kafka_eos.connectors.kafka.formats import described, expect_readable
 from kafka_eos.connectors.kafka.limits import rows_that_go_away
 from kafka_eos.connectors.kafka.memory import read_ahead, share_of
@@ -140,6 +140,8 @@ class KafkaSource(Generic[T]):
             raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
         if header_filter is not None and not callable(header_filter):
             raise ConfigError(f"header_filter= is a function of the headers of a record, not {header_filter!r}")
+        if isinstance(until, datetime):
+            expect_behind(until, start)
         self._start, self._end = start, None if until is None else End.of(until, self._topics)
         self._servers, self._group, self._config = bootstrap_servers, group_id, checked(config)
         self._filter = header_filter

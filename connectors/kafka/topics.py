@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kafka_eos.connectors.kafka.positions import topic_of
 from kafka_eos.errors import ConfigError, InputLost
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Json
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 Topics: TypeAlias = str | Sequence[str] | re.Pattern[str]
 """A topic, several, or a pattern that the whole name of a topic must match."""
@@ -37,6 +39,8 @@ class Subscription:
         if isinstance(exclude, str):
             raise ConfigError(f"exclude= is a list of topics: exclude=[{exclude!r}]")
         if isinstance(given, re.Pattern):
+            if not isinstance(given.pattern, str):
+                raise ConfigError(f"a pattern of topics is one of text, re.compile('a-.+'); not of {given.pattern!r}")
             return cls(pattern=given, exclude=frozenset(map(topic_name, exclude)), several=True)
         if exclude:
             raise ConfigError("exclude= takes topics out of a pattern: leave it out, and name the topics that are read")
@@ -125,11 +129,9 @@ class Subscription:
 
 def topic_name(topic: object) -> str:
     """ConfigError unless it is a legal Kafka topic name."""
-    if (
-        not isinstance(topic, str)
-        or not all(c.isalnum() or c in "._-" for c in topic)
-        or not 0 < len(topic) <= 249
-        or topic in (".", "..")
-    ):
-        raise ConfigError(f"{topic!r} is not a Kafka topic name: use 1 to 249 letters, digits, '.', '_' or '-'.")
+    if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic in (".", ".."):
+        raise ConfigError(
+            f"{topic!r} is not a Kafka topic name: use 1 to 249 letters of ASCII, digits, '.', '_' or '-'. "
+            "A source reads all topics that match a pattern if it is written as re.compile(…)."
+        )
     return topic

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Json, Positions
+from kafka_eos.interfaces import Positions
 from kafka_eos.protocol.bootstrap import first_end
 
 Offsets = dict[str, dict[int, int]]
@@ -128,11 +128,12 @@ def _is_first(entry: Entry, heir: bool) -> bool:
 
 
 def offsets(sources: Mapping[str, Positions]) -> Offsets:
-    """The next offsets in stored positions."""
+    """The next offsets in stored positions. A position of another kind, as a row of a table, tells none."""
     found: Offsets = {}
     for source, splits in sources.items():
         for split, position in splits.items():
-            found.setdefault(stream_of(source, split), {})[partition_of(split)] = offset_of(position)
+            if isinstance(offset := position.get("offset"), int):
+                found.setdefault(stream_of(source, split), {})[partition_of(split)] = offset
     return found
 
 
@@ -148,8 +149,3 @@ def stream(source: str, topic: str) -> str:
 
 def partition_of(split: str) -> int:
     return int(split.rpartition("/")[2])
-
-
-def offset_of(position: Mapping[str, Json]) -> int:
-    offset = position.get("offset")
-    return offset if isinstance(offset, int) else 0

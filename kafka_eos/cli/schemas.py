@@ -34,6 +34,9 @@ From = Annotated[
 ]
 
 
+_NO_SUCH = "no operator of that name: give it its old name back, or drop its state for good with --allow-dropped-state"
+
+
 @app.command()
 def check(
     app: App, from_: From = None, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
@@ -140,4 +143,4 @@ def _states(plan: Plan, snapshot: Snapshot) -> Iterator[tuple[str, Comparison]]:
         if (descriptor := known.get((operator, name))) is not None:
             yield place, fitting(beside, descriptor, described)
         elif operator not in operators:
-            yield place, Comparison(beside, wrong=["no operator of that name: --allow-dropped-state lets go of it"])
+            yield place, Comparison(beside, wrong=[_NO_SUCH])

@@ -154,7 +154,10 @@ class JobMaster:
                 pulse.end(ended)
 
     def recovered(self) -> None:
-        """To be told by the attempt: the term is taken, so that this run has something to leave in order."""
+        """To be told by the attempt: the term is taken, so that this run has something to leave in order.
+
+        All sources have been asked, and have let it in.
+        """
         self._recovered = True
 
     def observe(self, event: str, **facts: object) -> None:
@@ -201,8 +204,8 @@ class JobMaster:
                     self._began = time.monotonic()
                     return self._attempt(coordinator)
                 except (RestartFromCheckpoint, OSError, LoginRefused) as error:
-                    if isinstance(error, LoginRefused) and not checked:
-                        raise  # nobody has ever let it in: a person must look
+                    if isinstance(error, LoginRefused) and not self._recovered:
+                        raise  # nobody has let it in yet: a person must look
                     self._release(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.until_owner(self._new_patience(), self._term, error)

@@ -91,7 +91,8 @@ class Registry:
             self._known = filled(self._config)
             self._made = _client_of(self._known)
         except (ValueError, TypeError, OSError) as error:
-            raise ConfigError(f"{self!r}: {without_login(str(error))}") from None
+            # The settings are not shown: a secret under a mistyped name would not be known for one.
+            raise ConfigError(f"Registry({self.url!r}): {without_login(str(error))}") from None
 
     @property
     def _client(self) -> Any:

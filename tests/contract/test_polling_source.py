@@ -118,6 +118,11 @@ class Answering(Numbers):
         return self.records  # type: ignore[no-any-return]
 
 
+def test_a_split_that_was_emptied_is_told_with_what_to_do() -> None:
+    with pytest.raises(InputLost, match="a/0 was read up to offset 1, and has nothing now: .* another name"):
+        Answering({"a/0": range(0)}).discover(CTX, {SplitId("a/0"): {"offset": 1}})
+
+
 @pytest.mark.parametrize(
     ("splits", "said"),
     [

@@ -80,6 +80,17 @@ def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any
     assert refused == [(1, ESCAPED), (3, "ValueError"), (4, ESCAPED)]
 
 
+def test_a_key_that_cannot_be_decoded_is_told_from_a_value() -> None:
+    bad = Message(topic="t", partition=0, offset=0, key=b"x1", value=order("A-1"), headers=[], timestamp=(1, 5))
+    told: list[str] = []
+    decoding = Decoding(lambda topic: record_decoder(codec_for(int), codec_for(Order)))
+
+    batch, _ = decoding.batch("in", "t", [bad], lambda raw, error: told.append(str(error)))
+
+    assert [*batch.values] == []
+    assert [text.partition(": ")[0] for text in told] == ["in the key"]
+
+
 def test_a_function_that_raises_it_makes_a_dead_letter() -> None:
     pipeline, letters = Pipeline("stops"), MemorySink()
     source: Any = pipeline.source(ListSource([]), name="in", on_error=DeadLetters(letters))

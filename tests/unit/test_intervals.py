@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kafka_eos.audit.intervals import intervals, spans, starts
 from kafka_eos.checkpoints.ledger import Entry
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
@@ -26,6 +28,19 @@ def found(*entries: Entry, heir: bool = False) -> list[tuple[int, int, int, int]
     """Epoch, partition, begin and end."""
     every = list(intervals(entries, heir))
     return [(each.epoch.epoch.n, each.partition, each.begin, each.end) for each in every]
+
+
+def test_a_position_that_is_no_offset_tells_nothing() -> None:
+    """As that of a row in a file or in a table: an output of it is of no other epoch for that."""
+
+    def read(number: int, row: int, offset: int) -> Entry:
+        told = entry(number, _0=offset)
+        return replace(told, sources={**told.sources, "history": {SplitId("purchases/0"): {"row": row}}})
+
+    entries = read(0, 0, 3), read(1, 7, 5)
+    assert found(*entries) == [(0, 0, 3, 3), (1, 0, 3, 5)]
+    assert starts(entries, heir=False) == {"orders/in": {0: 3}}
+    assert spans(entries) == {"orders/in": {0: [3, 5]}}
 
 
 def test_an_epoch_reads_from_where_the_one_before_it_stopped() -> None:

@@ -99,11 +99,20 @@ def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
         (["a", "a"], {}, "several different ones"),
         (["a", "no topic"], {}, "'no topic' is not a Kafka topic name"),
         ("", {}, "'' is not a Kafka topic name"),
+        ("orders-.+", {}, r"'orders-\.\+' is not a Kafka topic name.*written as re.compile"),
+        ("bücher", {}, "'bücher' is not a Kafka topic name: use 1 to 249 letters of ASCII"),
+        ("a" * 250, {}, "is not a Kafka topic name"),
+        (re.compile(b"a.*"), {}, r"a pattern of topics is one of text, .*; not of b'a\.\*'"),
         ("a", {"exclude": ["b"]}, "exclude= takes topics out of a pattern"),
         (re.compile("a.*"), {"exclude": "ab"}, r"exclude= is a list of topics: exclude=\['ab'\]"),
         ("a", {"header_filter": b"x"}, "header_filter= is a function"),
         ("a", {"until": "now"}, "until='now': use \"latest\""),
         ("a", {"until": {}}, "until={}: use"),
+        (
+            "a",
+            {"start": datetime(2026, 1, 2), "until": datetime(2026, 1, 1)},
+            "is not behind start=.*: the source would read nothing",
+        ),
         ("a", {"until": {0: -1}}, "until="),
         ("a", {"until": {"b/0": 1}}, "until="),
         (["a", "b"], {"until": {0: 1}}, "until="),
@@ -190,6 +199,8 @@ def test_an_end_that_nobody_can_tell_is_refused(ctx: JobContext) -> None:
         source_of(until={0: 1, 1: 5}).discover(ctx, None)
     with pytest.raises(ConfigError, match="until= names no offset of in/1"):
         source_of(until={0: 1}).discover(ctx, None)
+    with pytest.raises(ConfigError, match="until= names in/7, and the source reads in/0, in/1: leave out"):
+        source_of(until={0: 1, 1: 1, 7: 1}).discover(ctx, None)
 
 
 def test_nothing_is_returned_behind_the_end(ctx: JobContext, log: Log, opened: Callable[..., Reader[Any]]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.errors import EnvironmentFailed, Fatal
+from kafka_eos.errors import EnvironmentFailed, Fatal, LoginRefused
+from kafka_eos.interfaces import JobContext, Positions
 from kafka_eos.settings import Settings
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -36,3 +37,46 @@ def test_the_time_of_a_restore_does_not_tell_that_the_environment_works_again(tm
 
     with pytest.raises(Fatal, match="3 times in a row without a committed checkpoint that did something"):
         master.run()
+
+
+class _Locked(ListSource):
+    """Lets nobody look up its splits."""
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        raise LoginRefused("the password is wrong")
+
+
+def test_a_job_that_no_source_has_let_in_ends_at_once(tmp_path: Path) -> None:
+    pipeline = Pipeline("orders")
+    pipeline.source(_Locked([1]), name="numbers").sink(MemorySink(), name="out")
+    settings = Settings.resolve(code={"checkpoint_dir": tmp_path, "restart_backoff_initial": 0.01})
+    attempts: list[Coordinator] = []
+
+    def attempt(coordinator: Coordinator) -> None:
+        attempts.append(coordinator)
+        coordinator.recover()
+
+    master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
+
+    with pytest.raises(LoginRefused, match="the password is wrong"):
+        master.run()
+    assert len(attempts) == 1
+
+
+def test_a_job_that_was_let_in_once_tries_again(tmp_path: Path) -> None:
+    pipeline = Pipeline("orders")
+    pipeline.source(ListSource([1]), name="numbers").sink(MemorySink(), name="out")
+    settings = Settings.resolve(code={"checkpoint_dir": tmp_path, "restart_backoff_initial": 0.01})
+    attempts: list[Coordinator] = []
+
+    def attempt(coordinator: Coordinator) -> None:
+        attempts.append(coordinator)
+        coordinator.recover()
+        master.recovered()
+        if len(attempts) == 1:
+            raise LoginRefused("the password was changed")
+
+    master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
+    master.run()
+
+    assert len(attempts) == 2
