@@ -1,8 +1,8 @@
 """One attempt on the embedded engine: one term, one session of each worker, until it stops or fails.
 
 ``protocol.attempt`` decides. Here everything that happens (worker messages, finished commits, requests to stop) arrives
-in one queue, is handled by one thread, and becomes a fact; each action that follows is carried out. Commits run on a
-second thread and the search for new splits on a third, so that an outage makes the supervisor neither deaf nor late.
+in one queue, is handled by one thread, and becomes a fact; each action that follows is carried out. What may wait for a
+server runs on other threads (``beside``), so that an outage makes the supervisor neither deaf nor late.
 
 Rule: actions are carried out in the order in which they come, and one that fails ends the attempt.
 """
@@ -12,16 +12,16 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator.causes import RefusedElsewhere
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Finished, Resumed, figures_of
+from kafka_eos.coordinator.handover import Resumed, figures_of
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
+from kafka_eos.embedded.beside import Beside
 from kafka_eos.embedded.control import (
     Ack,
     Counted,
@@ -57,11 +57,12 @@ from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import bootstrap, facts
 from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.assignment import share
-from kafka_eos.protocol.attempt import Attempt, Phase, Policy
+from kafka_eos.protocol.attempt import Attempt, Phase
 from kafka_eos.protocol.checkpoint import Kind
 from kafka_eos.protocol.drift import Rounds, Slowest
 from kafka_eos.protocol.facts import Fact
 from kafka_eos.protocol.housekeeping import Housekeeping
+from kafka_eos.protocol.policy import Policy
 from kafka_eos.protocol.quiescence import Counts
 
 _LOOK = 0.2
@@ -112,14 +113,11 @@ class AttemptRunner:
         self._answers = Answers()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
-        self._finished = Finished()
-        """How it was."""
         self._told: dict[int, Figures] = {}
         self._looked_at, self._wondered = now, frozenset[int]()
         self._drift = Rounds(Slowest.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        self._committing_thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._looking_thread = ThreadPoolExecutor(1, thread_name_prefix="discovery")
+        self._beside = Beside(coordinator, self._session, events, observe)
         self._ended: Ending | None = None
 
     @property
@@ -140,8 +138,7 @@ class AttemptRunner:
             self._coordinator.interrupt()
             raise
         finally:
-            self._committing_thread.shutdown(wait=True, cancel_futures=True)
-            self._looking_thread.shutdown(wait=False, cancel_futures=True)
+            self._beside.close()
 
     def _start_of(self, subtask: int, peers: tuple[int, ...]) -> control.Start:
         resumed, parallelism = self._resumed, len(self._crew.workers)
@@ -295,11 +292,11 @@ class AttemptRunner:
             case do.Decide():
                 self._decide(action)
             case do.Commit():
-                self._beside(self._committing_thread, self._commit)
+                self._beside.commit(self._manifest)
             case do.Notify(epoch, seconds):
                 self._notify(epoch, seconds)
             case do.Sweep():
-                self._beside(self._committing_thread, self._sweep)
+                self._beside.sweep()
             case do.Halt():
                 self._crew.tell(control.Halt(session=self._session))
             case do.Count(number):
@@ -307,8 +304,7 @@ class AttemptRunner:
             case do.GoOn():
                 self._crew.tell(control.GoOn(session=self._session))
             case do.Discover():
-                known = {source: dict(positions) for source, positions in self._known.items()}
-                self._beside(self._looking_thread, lambda: self._discover(known))
+                self._beside.discover({source: dict(positions) for source, positions in self._known.items()})
             case do.Replace(why, suspects) if suspects:
                 for subtask in sorted(suspects):
                     self._tell_where(subtask, time.monotonic())
@@ -370,7 +366,7 @@ class AttemptRunner:
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest
-        self._observe("committed", seconds=seconds, **figures_of(manifest, self._finished))
+        self._observe("committed", seconds=seconds, **figures_of(manifest, self._beside.finished))
         self._crew.tell(control.Notify(session=self._session, epoch=epoch))
         # After what may end the attempt: the next one would not know of a stop that is answered.
         self._desk.committed(manifest)
@@ -381,41 +377,12 @@ class AttemptRunner:
             raise Interrupted("ended on request, without a last checkpoint; the next start continues at the one before")
         self._ended = how
 
-    # ------------------------------------------------------------ beside the main thread
-
-    def _beside(self, thread: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
-        """Run ``work`` on another thread; what it returns or raises becomes an event."""
-
-        def run() -> None:
-            try:
-                event = work()
-            except BaseException as error:  # noqa: BLE001 - handled by the main thread
-                event = Broken(self._session, error)
-            self._events.put(event)
-
-        thread.submit(run)
-
     @property
     def _manifest(self) -> Manifest:
         assert self._decided is not None  # Decide comes before Commit, and Commit before Notify
         return self._decided
 
-    def _commit(self) -> Event:
-        manifest = self._manifest
-        self._finished = self._coordinator.finish(manifest)
-        for failed in self._coordinator.tell_sources(manifest):
-            self._observe("notice", text=failed)
-        return Learned(self._session, facts.Committed(manifest.id))
-
-    def _sweep(self) -> Event:
-        self._coordinator.drop_old()
-        return Learned(self._session, facts.Swept())
-
-    def _discover(self, known: Mapping[str, Positions]) -> Event:
-        try:
-            return Discovered(self._session, known, self._coordinator.discover(known))
-        except InputLost as error:
-            return Discovered(self._session, known, error)
+    # ------------------------------------------------------------ splits
 
     def _discovered(self, known: Mapping[str, Positions], found: Mapping[str, Positions] | InputLost) -> None:
         match found:

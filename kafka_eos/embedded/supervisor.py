@@ -23,8 +23,8 @@ from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.attempt import Policy
 from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.protocol.policy import Policy
 from kafka_eos.settings import Settings
 
 _NAP = 0.05

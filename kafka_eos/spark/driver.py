@@ -31,9 +31,10 @@ from kafka_eos.plan import Timestamps
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import facts
 from kafka_eos.protocol.actions import Action, Ending
-from kafka_eos.protocol.attempt import Attempt, Policy
+from kafka_eos.protocol.attempt import Attempt
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.protocol.facts import Fact
+from kafka_eos.protocol.policy import Policy
 from kafka_eos.spark.figures import Figures
 from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.messages import Spec
