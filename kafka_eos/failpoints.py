@@ -42,6 +42,7 @@ POINTS: tuple[str, ...] = (
     # rows under way: overtaken, or on their way round a loop
     "in-flight.logged",
     "in-flight.stored",
+    "in-flight.decided",
     "in-flight.replayed",
     # timers of a process function: some have fired, others are due
     "timers.fired",

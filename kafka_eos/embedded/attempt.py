@@ -344,6 +344,8 @@ class AttemptRunner:
             # What is verified from now on: retention may pass what has been read.
             self._known[source].update(positions)
         self._decided = self._coordinator.decide(decision.epoch, acked)
+        if self._decided.in_flight:
+            hit("in-flight.decided")
         self._observe("phases", epoch=self._decided.epoch, spans=spans)
         self._observe("decided", epoch=self._decided.epoch, **shown)
         self._let_go_on()

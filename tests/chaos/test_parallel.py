@@ -70,8 +70,8 @@ ALIGNMENT = {f"barrier-{k}": f"align.barrier=kill@{k};recovery.opened=kill" for 
 UNDER_WAY = {
     "logged": "in-flight.logged=kill@2;recovery.restored=kill",
     "stored": "in-flight.stored=kill@3;in-flight.logged=kill",
-    "replayed": "commit.before=kill@3;in-flight.replayed=kill",
-    "replayed-again": "commit.before=kill@3;in-flight.replayed=kill;in-flight.replayed=kill",
+    "replayed": "in-flight.decided=kill;in-flight.replayed=kill",
+    "replayed-again": "in-flight.decided=kill;in-flight.replayed=kill;in-flight.replayed=kill",
 }
 ALL = "align.barrier=kill@2;in-flight.logged=kill@2;in-flight.stored=kill@3;" + UNDER_WAY["replayed-again"]
 CELLS = [

@@ -361,19 +361,14 @@ def test_what_cannot_be_read_exactly_is_refused_at_the_start(
 def locked(database: Database) -> Iterator[str]:
     """The conninfo of a database, without its password, of a user who needs one."""
     where, user = filled(database()), f"locked_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(where, autocommit=True) as connection:
-        ((hba,),) = connection.execute("SHOW hba_file").fetchall()
-        ((before,),) = connection.execute("SELECT pg_read_file(%s)", (hba,)).fetchall()
-        lines = "".join(f"{kind} all {user} {host} scram-sha-256\n" for kind, host in (("local", ""), ("host", "all")))
-        _let_in_by(connection, hba, lines + before)
-        do(where, f"CREATE USER {user} PASSWORD 'right'", f"GRANT SELECT ON orders TO {user}")
-        mine = conninfo.make_conninfo(where, user=user)
-        eventually(
-            lambda: not _lets_in(conninfo.make_conninfo(mine, password="wrong")), "the server asks for passwords"
-        )
-        yield mine
-        _let_in_by(connection, hba, before)
-        do(where, f"DROP OWNED BY {user}", f"DROP USER {user}")
+    rules = [f"{kind} all {user} {host} scram-sha-256" for kind, host in (("local", ""), ("host", "all"))]
+    do(where, f"CREATE USER {user} PASSWORD 'right'", f"GRANT SELECT ON orders TO {user}")
+    _change_who_is_let_in(where, lambda lines: [*rules, *lines])
+    mine = conninfo.make_conninfo(where, user=user)
+    eventually(lambda: not _lets_in(conninfo.make_conninfo(mine, password="wrong")), "the server asks for passwords")
+    yield mine
+    _change_who_is_let_in(where, lambda lines: [line for line in lines if line not in rules])
+    do(where, f"DROP OWNED BY {user}", f"DROP USER {user}")
 
 
 def _lets_in(where: str) -> bool:
@@ -384,11 +379,17 @@ def _lets_in(where: str) -> bool:
     return True
 
 
-def _let_in_by(connection: psycopg.Connection[Any], hba: str, rules: str) -> None:
-    line = sql.SQL("COPY (SELECT {}) TO PROGRAM {}")
-    written = "base64 -d > " + shlex.quote(hba)
-    connection.execute(line.format(base64.b64encode(rules.encode()).decode(), written))
-    connection.execute("SELECT pg_reload_conf()")
+def _change_who_is_let_in(where: str, change: Callable[[list[str]], list[str]]) -> None:
+    """Tests of other processes change the same file of the same server, so one changes it at a time."""
+    with psycopg.connect(conninfo.make_conninfo(where, dbname="postgres"), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(hashtext('pg_hba.conf'))")
+        ((hba,),) = connection.execute("SHOW hba_file").fetchall()
+        ((before,),) = connection.execute("SELECT pg_read_file(%s)", (hba,)).fetchall()
+        rules = "".join(f"{line}\n" for line in change(before.splitlines()))
+        line = sql.SQL("COPY (SELECT {}) TO PROGRAM {}")
+        written = "base64 -d > " + shlex.quote(hba)
+        connection.execute(line.format(base64.b64encode(rules.encode()).decode(), written))
+        connection.execute("SELECT pg_reload_conf()")
 
 
 @pytest.mark.parametrize(
