@@ -94,7 +94,7 @@ planted: env ## Plant bugs in the engine; the suite must notice each one
 mutants: env ## Make one small mistake after the other in AREA (protocol) or FILE; a test must notice each; goes on where it was stopped
 	@EXAMPLES=3 $(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
 
-schedules: env ## Joins, windows, timers, sessions, tables, rules and requests on both engines' parts under SEEDS (200) random schedules each
+schedules: env ## Joins, windows, timers, sessions, tables, rules, requests and windows that expire on both engines' parts under SEEDS (200) random schedules each
 	@SEEDS=$(or $(SEEDS),200) $(PYTEST) -q tests/schedules
 
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred

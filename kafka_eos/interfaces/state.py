@@ -5,6 +5,7 @@ Rule: what a state holds is stored with its codecs, so that a later program can 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
@@ -35,8 +36,11 @@ class Ttl:
     refresh: Refresh = "write"
 
     def __post_init__(self) -> None:
-        if type(self.seconds) not in (int, float) or not self.seconds > 0:
-            raise PlanError(f"a time to live is more than 0 seconds, not {self.seconds!r}")
+        if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
+            raise PlanError(
+                f"a time to live is more than 0 seconds and has an end, not {self.seconds!r}; for state that stays, "
+                "leave out ttl="
+            )
         for parameter, tp in (("clock", Clocks), ("refresh", Refresh)):
             if (given := getattr(self, parameter)) not in get_args(tp):
                 known = " or ".join(map(repr, get_args(tp)))

@@ -29,7 +29,7 @@ from kafka_eos.interfaces import (
     ValueState,
 )
 from kafka_eos.state import memory, rocksdb
-from kafka_eos.state.clocks import UNKNOWN, time_of, wall_clock
+from kafka_eos.state.clocks import UNKNOWN, passing, time_of, wall_clock
 from kafka_eos.state.copies import COPY
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
 from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, UNFIRED, WATERMARKS, Evolution, carried, describe
@@ -66,6 +66,7 @@ class KeyedStateBackend:
         cache_entries: int,
         grouping: Grouping,
         clock: Callable[[], int],
+        passing: Callable[[], int],
         clean_rows: int,
         local: bool,
         cursors: Mapping[str, bytes],
@@ -85,7 +86,7 @@ class KeyedStateBackend:
         self._bounds = bounds(key_groups)
         self._groups = range(grouping.groups) if local or isinstance(store, CopyStore) else key_groups
         self._cache_entries, self._grouping = cache_entries, grouping
-        self._clock, self._clean_rows = clock, clean_rows
+        self._clock, self._passing, self._clean_rows = clock, passing, clean_rows
         self._open: dict[str, _State | PendingTimers] = {}
 
     def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]:
@@ -139,7 +140,7 @@ class KeyedStateBackend:
         if (ttl := descriptor.ttl) is None:
             return self._cached(descriptor, rows, marks)
         inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
-        time = time_of(ttl.clock, self._clock, marks.get(TIME, UNKNOWN))
+        time = time_of(ttl.clock, self._clock, marks.get(TIME, UNKNOWN), self._passing)
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
     def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> CachedValueState[Any]:
@@ -214,6 +215,7 @@ def open_backend(
     *,
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
+    passing: Callable[[], int] = passing,
     local: bool = False,
     by_split: bool = False,
     copied: bool = False,
@@ -225,7 +227,8 @@ def open_backend(
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
     a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
-    as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch.
+    as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch;
+    ``passing`` how much of it has passed.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``by_split``: so they
     are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits. ``copied``:
@@ -259,6 +262,7 @@ def open_backend(
         cache_entries,
         grouping,
         clock,
+        passing,
         options.ttl_cleanup_rows,
         local,
         cursors(handles, grouping),

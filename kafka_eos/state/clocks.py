@@ -91,9 +91,9 @@ class EventTime:
             self._now = timestamp
 
 
-def time_of(kind: ClockKind, clock: Callable[[], int], stored: int) -> StateTime:
+def time_of(kind: ClockKind, clock: Callable[[], int], stored: int, passing: Callable[[], int] = passing) -> StateTime:
     """The time of a state whose ``Ttl`` names that clock. ``stored`` may be UNKNOWN."""
-    return ProcessingTime(clock, stored) if kind == "processing" else EventTime(clock, stored)
+    return ProcessingTime(clock, stored, passing) if kind == "processing" else EventTime(clock, stored)
 
 
 def believed(kind: ClockKind, stored: int, clock: int) -> int:

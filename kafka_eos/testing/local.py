@@ -95,11 +95,11 @@ def run_local(
         a value           what the operators get; the codec of the source encodes and decodes it
         ``Timed``         the same, with a timestamp
         ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
-        ``Wait``          no record: the clock goes on; timers in processing time fire, and partitions are silent
+        ``Wait``          no record: the clock goes on, by which timers fire, state expires, partitions are silent
     Tables are read first, then sources, one after the other in the order of the pipeline; one that is not named has
-    no input. All of
-    it is one epoch, which matters for a fold with ``merge=`` only. The clock that timers look at shows ``now`` at the
-    beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on by each ``Wait``.
+    no input. All of it is one epoch, which matters for a fold with ``merge=`` only. The clock of timers and of state
+    shows ``now`` at the beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on
+    by each ``Wait``.
     Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
     names a source that the pipeline does not have or holds a value that the source's codec cannot encode, ConfigError
     if the state at the end could not be stored.
@@ -122,7 +122,7 @@ def run_local(
             first = {after.after for after in plan.sources if after.name not in unread}
             return assigned.get(source, ()) if source in unread | first else ()
 
-        backends = _backends(plan, directory, closing)
+        backends = _backends(plan, directory, closing, clock.read)
         chain = Chain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
@@ -234,12 +234,14 @@ class _Output:
         self._results[self._node.name].extend(batch.values)
 
 
-def _backends(plan: Plan, directory: Path, closing: ExitStack) -> dict[str, StateBackend]:
+def _backends(plan: Plan, directory: Path, closing: ExitStack, clock: Callable[[], int]) -> dict[str, StateBackend]:
+    """State of which the time is that of the run: it passes by ``Wait``."""
+    given: dict[str, Any] = {"clock": clock, "passing": clock}
     backends: dict[str, StateBackend] = {}
     for node in plan.nodes:
         if node.stateful:
             backends[node.name] = open_backend(
-                "memory", node.name, directory / node.name, range(MAX_KEY_GROUPS), (), MemoryStorage()
+                "memory", node.name, directory / node.name, range(MAX_KEY_GROUPS), (), MemoryStorage(), **given
             )
             closing.callback(backends[node.name].close)
     return backends

@@ -16,12 +16,17 @@ from typing import Any
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.ids import Epoch, SplitId, Term
 from kafka_eos.interfaces import Committable, InFlight, JobContext, Positions, StateHandle, TaskContext
+from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import bootstrap
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.settings import Settings
+from kafka_eos.state.backends import open_backend
+from kafka_eos.state.clocks import LEAP_MS
 from kafka_eos.state.copies import expect_same
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sinks import MemoryWriter
 from kafka_eos.testing.sources import ListOrigin, ListReader
@@ -127,6 +132,21 @@ class Job:
     def has_read_all(self) -> bool:
         """Of what is decided."""
         return all(bootstrap.plain(self.decided.positions[name]) == ends for name, ends in self.ends.items())
+
+    def left(self, operator: str, now: int) -> int:
+        """How many entries windows of rows have, if nothing comes for some hours, and for one minute more."""
+        clock = now + 3 * LEAP_MS
+        handles = [handle for handle in self.decided.states if handle.operator == operator]
+        (descriptor,) = CountedWindows(self.plan.node(operator)).states()  # type: ignore[arg-type]
+        place, groups = self.directory / f"left-of-{operator}", range(MAX_KEY_GROUPS)
+        backend = open_backend("memory", operator, place, groups, handles, self.storage, clock=lambda: clock)
+        state = backend.value(descriptor)
+        for _ in range(2):  # what was written when no event time was known gets one first
+            state.advance(clock)
+            handle = backend.snapshot(Epoch(self.decided.epoch + 1))(self.storage)
+            clock += 60_000
+        backend.close()
+        return sum(len(block) for _, block in read_rows(handle, self.storage, place))
 
     def begin(self) -> int:
         """Another life; its term."""

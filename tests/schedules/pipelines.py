@@ -62,6 +62,8 @@ class Case:
     """What it was when the last life began."""
     on_spark: bool = True
     """Can Spark run it?"""
+    ending: list[str] = field(default_factory=list)
+    """Windows of rows of which nothing is left some hours later."""
 
     def look(self) -> int:
         """At the clock."""

@@ -7,25 +7,27 @@ barriers overtake rows, and come between any two firings. ``make schedules SEEDS
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from kafka_eos import Pipeline
+from kafka_eos import Pipeline, open_task
 from kafka_eos.embedded import open_plan
 from kafka_eos.operators import firing
 from kafka_eos.operators.event_time import Pace
 from kafka_eos.settings import Settings
 from kafka_eos.spark import open_level
 from kafka_eos.state import panes, timers
+from kafka_eos.state.backends import open_backend
 from tests.marks import campaign
-from tests.schedules import batches, lives, pipelines, verbs
+from tests.schedules import batches, expiring, lives, pipelines, verbs
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
-CASES = {**pipelines.CASES, **verbs.CASES}
+CASES = {**pipelines.CASES, **verbs.CASES, **expiring.CASES}
 SEEDS = int(os.environ.get("SEEDS", "40"))
 FEW, FEW_LIVES = 10, 4
 """Rows of a split at most, and lives, of the one that is always run."""
@@ -66,6 +68,7 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
     job = Job(case.pipeline.plan(), tmp_path, chance, settings)
     for module in (open_plan, open_level):
         monkeypatch.setattr(module, "wall_clock", case.look)
+    monkeypatch.setattr(open_task, "open_backend", partial(open_backend, clock=lambda: case.clock))
     number = chance.randint(2, 8) if seed else FEW_LIVES
     for life in range(number):
         case.clock += chance.choice([0, -50, 100_000])
@@ -74,3 +77,5 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
         engine.live(job, chance.randint(1, 3), to_the_end=life == number - 1)
 
     case.check()
+    for operator in case.ending:
+        assert not job.left(operator, case.clock), f"{operator}: what has expired has left something"

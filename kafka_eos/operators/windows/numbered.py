@@ -124,7 +124,8 @@ class Together:
         return keys_in_time(batch, self._keys) if self._by_event_time else batch.keys or ()
 
     def of(self, key: Any) -> tuple[int, KeyPanes]:
-        return self._keys.get(key) or (0, {})
+        # Not ``get``, which may renew the key: its row may still be refused, and then has changed nothing.
+        return self._keys.view((key,)).get(key) or (0, {})
 
     def keep(self, key: Any, number: int, panes: Any) -> None:
         self._keys.put(key, (number, panes))

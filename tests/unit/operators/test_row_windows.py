@@ -257,6 +257,17 @@ def test_windows_of_rows_that_have_expired_leave_no_row(bench: Any) -> None:
     assert stored(bench, "sums", "windows") == 0
 
 
+@pytest.mark.parametrize("refresh", ["write", "read-write"])
+def test_a_row_that_is_refused_does_not_renew_its_key(bench: Any, refresh: Any) -> None:
+    line = bench.line(windows(rows(3, every=1), Ttl(3600, refresh=refresh)))
+    bench.push(line, ["a1"])
+    bench.now += HOUR - 1
+    bench.push(line, ["ax"])
+    bench.now += 1
+
+    assert bench.push(line, ["a2"]).values == [("a", 0, 1, 2)]
+
+
 def test_a_full_window_leaves_no_row_with_a_time_to_live_either(bench: Any) -> None:
     bench.push(bench.line(windows(rows(2), Ttl(3600))), ["a1", "a2", "b1"])
 

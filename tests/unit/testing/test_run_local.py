@@ -13,7 +13,7 @@ from kafka_eos.dsl import Pipeline
 from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.records import RawRecord, Rejected
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
 
 ORDERS = [{"user": user, "amount": amount} for user, amount in [("ada", 3), ("bob", 5), ("ada", 4), ("bob", 1)]]
 
@@ -85,6 +85,20 @@ def test_dead_letters_appear_under_their_sinks_name() -> None:
     assert result["quotients"] == [4, 3]
     assert isinstance(letter, Rejected)
     assert (letter.raw.offset, letter.raw.value, letter.error_type) == (1, b"0", "ZeroDivisionError")
+
+
+# ---------------------------------------------------------------- the clock
+
+
+def test_state_that_lives_by_the_clock_expires_by_waits() -> None:
+    pipeline = Pipeline("waiting")
+    by_word = pipeline.source(ListSource([]), name="words").key_by(str)
+    counts = by_word.fold(name="count", init=int, step=lambda n, word: n + 1, ttl=Ttl(7200))
+    counts.sink(MemorySink(), name="counts")
+
+    run = run_local(pipeline, {"words": ["a", Wait(7199), "a", "b", Wait(7199.999), "a", Wait(7200), "a"]}, now=0)
+
+    assert run["counts"] == [("a", 1), ("a", 2), ("b", 1), ("a", 3), ("a", 1)]
 
 
 # ---------------------------------------------------------------- codecs and timestamps
