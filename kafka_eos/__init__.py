@@ -22,14 +22,6 @@ if TYPE_CHECKING:
         VersionedTable,
         WindowedStream,
         connect,
-        days,
-        global_,
-        on_clock,
-        on_count,
-        rows,
-        session,
-        sliding,
-        tumbling,
     )
     from kafka_eos.errors import (
         Bug,
@@ -57,9 +49,17 @@ if TYPE_CHECKING:
         Windowed,
         bounded,
         breaker,
+        days,
         generated,
+        global_,
         monotonic,
+        on_clock,
+        on_count,
         retries,
+        rows,
+        session,
+        sliding,
+        tumbling,
     )
     from kafka_eos.operators.broadcasts.functions import (
         BroadcastContext,
@@ -155,8 +155,7 @@ __all__ = [
 _HOMES = {
     "dsl": (
         "Broadcast", "BroadcastConnected", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnected",
-        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect", "days", "global_",
-        "on_clock", "on_count", "rows", "session", "sliding", "tumbling",
+        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
     ),
     "errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
@@ -165,8 +164,8 @@ _HOMES = {
         "TooManyDeadLetters", "UserError",
     ),
     "interfaces": (
-        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "generated", "monotonic",
-        "retries",
+        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated",
+        "global_", "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
     ),
     "operators.broadcasts.functions": (
         "BroadcastContext", "BroadcastProcessFunction", "BroadcastState", "KeyedBroadcastContext",

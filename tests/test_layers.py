@@ -38,7 +38,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "ids": "errors",
     "attribution": "errors",
     "failpoints": "errors",
-    "interfaces": "errors ids records attribution",
+    "lines": "errors",
+    "interfaces": "errors ids records attribution lines",
     "provenance": "ids records",
     "origins": "ids provenance records",
     "schemas": "errors interfaces records calls extras secrets",
@@ -49,7 +50,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "logs": "log_context",
     "settings": "errors ids interfaces addresses client_config config_file cores logs secrets",
     # Plan, decisions, what is stored
-    "plan": "errors ids interfaces attribution",
+    "plan": "errors ids interfaces attribution lines",
     "protocol": "errors ids interfaces records",
     "checkpoints": "errors ids interfaces addresses failpoints protocol",
     # schemas: for the offline reader; protocol: positions of tables
@@ -80,7 +81,7 @@ MAY_IMPORT: Mapping[str, str] = {
     "ui": "excerpts errors interfaces records checkpoints coordinator metrics",
     "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
     "stacks ui",
-    "dsl": "errors ids interfaces records attribution aggregates schemas settings plan operators coordinator app "
+    "dsl": "errors ids interfaces records attribution lines aggregates schemas settings plan operators coordinator app "
     "embedded explain terminal",
     "devbroker": "errors",
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too

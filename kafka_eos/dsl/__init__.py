@@ -1,6 +1,5 @@
-"""The user's way to write a plan: ``Pipeline``, its streams, ``connect``, windows and triggers."""
+"""The user's way to write a plan: ``Pipeline``, its streams, and ``connect``."""
 
-from kafka_eos.dsl.assigners import days, global_, on_clock, on_count, rows, session, sliding, tumbling
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.connected import BroadcastConnected, ConnectedStreams, KeyedBroadcastConnected, connect
 from kafka_eos.dsl.pipeline import Engine, Pipeline
@@ -21,12 +20,4 @@ __all__ = [
     "VersionedTable",
     "WindowedStream",
     "connect",
-    "days",
-    "global_",
-    "on_clock",
-    "on_count",
-    "rows",
-    "session",
-    "sliding",
-    "tumbling",
 ]

@@ -12,11 +12,11 @@ from kafka_eos import plan
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.functions import expect_process_function
-from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.streams import KeyedStream, Stream
 from kafka_eos.dsl.tables import Table, key_class
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
+from kafka_eos.lines import mistake, quoted, user_line
 from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.operators.functions import CoProcessFunction, OutputTag
 from kafka_eos.plan import Join, Node

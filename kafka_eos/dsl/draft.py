@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.dsl.lines import mistake, user_line
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import ListCodec
+from kafka_eos.lines import mistake, user_line
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, Plan, Where
 from kafka_eos.schemas import wire_codec

@@ -12,11 +12,11 @@ from kafka_eos import interfaces, plan
 from kafka_eos.app import home, register
 from kafka_eos.attribution import Attribution
 from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.lines import line_of, mistake, user_frame, user_line
 from kafka_eos.dsl.streams import Stream
 from kafka_eos.dsl.tables import Table, check_table
 from kafka_eos.ids import AppRef
 from kafka_eos.interfaces import DeadLetters
+from kafka_eos.lines import line_of, mistake, user_frame, user_line
 from kafka_eos.plan import OnError, Plan
 from kafka_eos.records import Record
 

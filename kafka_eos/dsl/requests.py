@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.dsl.lines import quoted, user_line
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.errors import Retryable
 from kafka_eos.interfaces import request_rules
+from kafka_eos.lines import quoted, user_line
 from kafka_eos.operators.functions import OutputTag
 from kafka_eos.plan.callables import expect_requests
 

@@ -15,7 +15,6 @@ from kafka_eos import interfaces, plan
 from kafka_eos.aggregates import Aggregate, count, top
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.dsl.requests import RETRIED, asked
 from kafka_eos.dsl.tables import Table, VersionedTable
 from kafka_eos.dsl.upstream import Upstream
@@ -40,6 +39,7 @@ from kafka_eos.interfaces import (
     milliseconds,
     session,
 )
+from kafka_eos.lines import mistake, quoted, user_line
 from kafka_eos.operators.duplicates import Deduplicate, Distinct
 from kafka_eos.operators.functions import OutputTag, ProcessFunction
 from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
@@ -752,7 +752,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
         ``window(session(gap))``.
         """
-        return self.window(quoted(lambda: session(gap=gap)), late=late)._listed(name)
+        return self.window(session(gap=gap), late=late)._listed(name)
 
 
 class WindowedStream(Upstream, Generic[K, T]):

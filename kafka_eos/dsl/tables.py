@@ -11,9 +11,9 @@ from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 from kafka_eos import plan
 from kafka_eos.dsl.broadcast import Broadcast
 from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.lines import mistake
 from kafka_eos.dsl.upstream import Upstream
 from kafka_eos.interfaces import WatermarkStrategy
+from kafka_eos.lines import mistake
 from kafka_eos.plan import SAME_KEYS
 from kafka_eos.records import Record
 from kafka_eos.schemas.types import returned, type_name

@@ -14,8 +14,8 @@ from kafka_eos.aggregates import Aggregate
 from kafka_eos.aggregates.rows import Aggregation, Rows
 from kafka_eos.dsl.draft import Draft
 from kafka_eos.dsl.functions import expect_process_function
-from kafka_eos.dsl.lines import mistake, quoted, user_line
 from kafka_eos.interfaces import Codec, ListCodec, Ttl, WatermarkStrategy
+from kafka_eos.lines import mistake, quoted, user_line
 from kafka_eos.operators.functions import OutputTag, TimedFunction
 from kafka_eos.operators.process import defines
 from kafka_eos.plan import FlatMap, MapBatches, Node, Process

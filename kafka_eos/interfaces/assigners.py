@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces.values import Json
+from kafka_eos.lines import quoting
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -190,6 +191,7 @@ class RowCount:
         return f"windows of {self.size} rows" + (f" each {self.every}" if self.shared else "")
 
 
+@quoting
 def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -> Tumbling | Early:
     """Windows of ``seconds``, one behind the other; the first of 1970 begins ``offset`` behind midnight, in UTC.
 
@@ -206,6 +208,7 @@ def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -
     return Early(size, every, shift % size)
 
 
+@quoting
 def sliding(*, seconds: float, every: float, offset: float = 0) -> Sliding:
     """Windows of ``seconds``, one of which begins each ``every`` seconds: a row is in several.
 
@@ -217,6 +220,7 @@ def sliding(*, seconds: float, every: float, offset: float = 0) -> Sliding:
     return Sliding(size, step, milliseconds(offset, "an offset", least=None) % step)
 
 
+@quoting
 def days(timezone: str) -> Days:
     """Calendar days of a time zone, e.g. ``"Europe/Berlin"``. PlanError if there is none of that name."""
     try:
@@ -228,11 +232,13 @@ def days(timezone: str) -> Days:
     return Days(timezone)
 
 
+@quoting
 def session(*, gap: float) -> Session:
     """Rows of a key that are less than ``gap`` seconds apart are in one window, which ends ``gap`` behind the last."""
     return Session(milliseconds(gap, "a gap"))
 
 
+@quoting
 def rows(count: int, *, every: int | None = None) -> RowCount:
     """Windows of ``count`` rows of a key as they come, without time; ``every`` so many rows one, of the last ``count``.
 
@@ -246,6 +252,7 @@ def rows(count: int, *, every: int | None = None) -> RowCount:
     return RowCount(count, step)
 
 
+@quoting
 def global_(*, every: int | None = None) -> RowCount:
     """One window of all rows of a key, with a result of all so far after each ``every`` rows. It never ends.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kafka_eos.errors import PlanError
+from kafka_eos.lines import quoting
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -47,6 +48,7 @@ class WatermarkStrategy:
     generator: Generator | None = None
     alignment: Alignment | None = None
 
+    @quoting
     def with_idleness(self, seconds: float) -> WatermarkStrategy:
         """Do not wait for a split (a partition) that has brought nothing for so long.
 
@@ -57,6 +59,7 @@ class WatermarkStrategy:
             raise PlanError(f"a split is idle after more than 0 seconds, not {seconds!r}")
         return replace(self, idle_after=seconds)
 
+    @quoting
     def with_clock(self, *, after: float) -> WatermarkStrategy:
         """When a split (a partition) has brought nothing for so many seconds, time goes on in it with the clock.
 
@@ -68,6 +71,7 @@ class WatermarkStrategy:
             raise PlanError(f"time goes on with the clock after more than 0 seconds, not {after!r}")
         return replace(self, clock_after=after)
 
+    @quoting
     def with_alignment(self, *, max_drift: float, group: str = "default") -> WatermarkStrategy:
         """Do not read a split (a partition) further while it is more than ``max_drift`` seconds of event time ahead.
 
@@ -102,6 +106,7 @@ class WatermarkStrategy:
         return f", at most {self.alignment.max_drift / 1000:g} s ahead of group {self.alignment.group!r}"
 
 
+@quoting
 def bounded(seconds: float) -> WatermarkStrategy:
     """Rows of a split may be up to ``seconds`` older than the newest one before them; what is older is late.
 

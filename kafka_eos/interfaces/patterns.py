@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces.values import Json
+from kafka_eos.lines import quoting
 
 T = TypeVar("T")
 
@@ -45,24 +46,29 @@ class Pattern(Generic[T]):
     """Each row that may be the first one begins a match of its own, whatever has matched before."""
 
     @classmethod
+    @quoting
     def begin(cls, name: str, where: Callable[[T], object]) -> Pattern[T]:
         """The first row: one for which ``where`` is true. ``name`` is what a match calls it."""
         return cls((_stage(name, where, follows=False),))
 
+    @quoting
     def next(self, name: str, where: Callable[[T], object]) -> Pattern[T]:
         """The row right behind. If it is another one, there is no match."""
         return self._then(name, where, follows=True)
 
+    @quoting
     def followed_by(self, name: str, where: Callable[[T], object]) -> Pattern[T]:
         """The first row behind for which ``where`` is true; those between do not matter."""
         return self._then(name, where, follows=False)
 
+    @quoting
     def times(self, count: int, *, consecutive: bool = False) -> Pattern[T]:
         """So many rows of the last stage, not one. ``consecutive``: with no others of the key between them."""
         if type(count) is not int or count < 1:
             raise PlanError(f"a stage of a pattern is there once or more often, not {count!r} times")
         return self._last(replace(self.stages[-1], count=count, consecutive=consecutive and count > 1))
 
+    @quoting
     def within(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Pattern[T]:
         """The last row is less than that behind the first. It bounds what is stored, so each pattern needs it."""
         limit = round((seconds + minutes * 60 + hours * 3600) * 1000)

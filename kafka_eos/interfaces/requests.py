@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos.errors import PlanError
+from kafka_eos.lines import quoting
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Circuit:
         return replace(self, failures=failures, until=now + self.breaker.pause if opens else None)
 
 
+@quoting
 def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
     """So many tries more; the pause before them begins with ``first`` seconds and doubles up to ``most``.
 
@@ -84,6 +86,7 @@ def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
     return Retries(times, first, most)
 
 
+@quoting
 def breaker(failures: int, *, pause: float) -> Breaker:
     """After so many failures in a row, of whichever requests, none is made for ``pause`` seconds.
 

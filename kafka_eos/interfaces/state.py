@@ -15,6 +15,7 @@ from kafka_eos.ids import Epoch
 from kafka_eos.interfaces.codecs import Codec
 from kafka_eos.interfaces.storage import CheckpointStorage, FileRef
 from kafka_eos.interfaces.values import Json
+from kafka_eos.lines import quoting
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ class Ttl:
     clock: Clocks = "processing"
     refresh: Refresh = "write"
 
+    @quoting
     def __post_init__(self) -> None:
         if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
             raise PlanError(

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from kafka_eos.errors import PlanError
 from kafka_eos.interfaces.assigners import milliseconds
+from kafka_eos.lines import quoting
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class OnClock:
 Trigger: TypeAlias = OnCount | OnClock
 
 
+@quoting
 def on_count(rows: int) -> OnCount:
     """A result each time that a window of a key has got so many rows more. PlanError unless it is one at least."""
     if type(rows) is not int or rows < 1:
@@ -53,6 +55,7 @@ def on_count(rows: int) -> OnCount:
     return OnCount(rows)
 
 
+@quoting
 def on_clock(*, every: float) -> OnClock:
     """A result of each window that has got rows since, each so many seconds of the clock. PlanError unless it is some.
 

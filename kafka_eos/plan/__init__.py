@@ -1,5 +1,6 @@
 """The plan of a pipeline: its nodes, the graph that they make, its segments, and what makes it valid."""
 
+from kafka_eos.lines import Where
 from kafka_eos.plan.broadcasts import BroadcastConnect, Broadcasting, BroadcastProcess, KeyedBroadcastProcess
 from kafka_eos.plan.clients import kafka_share
 from kafka_eos.plan.forwards import with_forwards
@@ -30,7 +31,6 @@ from kafka_eos.plan.nodes import (
     Table,
     Timestamps,
     Union,
-    Where,
     input_of,
     union_lane,
 )

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from kafka_eos.attribution import Attribution
 from kafka_eos.interfaces import Alignment, Guarantee, SaysWhy
+from kafka_eos.lines import Where
 from kafka_eos.plan.broadcasts import BroadcastConnect
 from kafka_eos.plan.joins import AsOfJoin, TableJoin
 from kafka_eos.plan.nodes import (
@@ -26,7 +27,6 @@ from kafka_eos.plan.nodes import (
     Table,
     Timestamps,
     Union,
-    Where,
 )
 
 

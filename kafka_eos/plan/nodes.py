@@ -20,6 +20,7 @@ from kafka_eos.interfaces import (
     ListCodec,
     WatermarkStrategy,
 )
+from kafka_eos.lines import Where
 
 SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
 """What to do about keys of a stream that a table cannot have."""
@@ -31,18 +32,6 @@ OnError: TypeAlias = Literal["stop"] | DeadLetters
 class DerivedNameWarning(UserWarning):
     """What a checkpoint holds of an operator is under a name that depends on its position: with another place in the
     pipeline it is orphaned, or another operator takes it for its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A line of the user's program."""
-
-    file: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
 
 
 class Partitioning(enum.Enum):

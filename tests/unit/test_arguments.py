@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from kafka_eos import OutputTag, Pattern, Pipeline, PlanError, Ttl, bounded, connect, monotonic, tumbling
+from kafka_eos import (
+    OutputTag,
+    Pattern,
+    Pipeline,
+    PlanError,
+    Ttl,
+    bounded,
+    breaker,
+    connect,
+    monotonic,
+    retries,
+    tumbling,
+)
 from kafka_eos.aggregates import count, sum_
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink
@@ -95,14 +107,44 @@ def test_what_a_verb_cannot_take_is_refused_with_the_users_line(build: Callable[
     "given", [{"clock": "evnt"}, {"refresh": "read"}, {"seconds": "5"}, {"seconds": math.inf}], ids=str
 )
 def test_a_time_to_live_is_one_of_those_that_there_are(given: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match=rf"time to live .*, not {next(iter(given.values()))!r}"):
+    with pytest.raises(
+        PlanError, match=rf"time to live .*, not {next(iter(given.values()))!r}(?s:.)*test_arguments.py"
+    ):
         Ttl(**{"seconds": 5, **given})
 
 
-@pytest.mark.parametrize("make", [bounded, monotonic().with_idleness, lambda s: monotonic().with_clock(after=s)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        bounded,
+        monotonic().with_idleness,
+        lambda s: monotonic().with_clock(after=s),
+        lambda s: monotonic().with_alignment(max_drift=s),
+    ],
+)
 def test_a_text_is_no_number_of_seconds(make: Any) -> None:
-    with pytest.raises(PlanError, match="0 seconds.*'60'"):
+    with pytest.raises(PlanError, match=r"0 seconds.*'60'(?s:.)*test_arguments.py:\d+: "):
         make("60")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: monotonic().with_alignment(max_drift=1, group=""),
+        lambda: retries(0),
+        lambda: breaker(0, pause=1),
+        lambda: Pattern[int].begin("", bool),
+        lambda: Pattern[int].begin("a", bool).next("a", bool),
+        lambda: Pattern[int].begin("a", bool).followed_by("b", None),  # type: ignore[arg-type]
+        lambda: Pattern[int].begin("a", bool).times(0),
+        lambda: Pattern[int].begin("a", bool).within(seconds=0),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_users_line_once(make: Any) -> None:
+    with pytest.raises(PlanError) as refused:
+        make()
+
+    assert str(refused.value).count("test_arguments.py") == 1
 
 
 def test_keys_of_one_type_and_of_an_unknown_one_are_connected() -> None:

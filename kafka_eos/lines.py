@@ -1,6 +1,7 @@
-"""The line of the user's file that a verb was called from: mistakes are reported with it.
+"""The line of the user's file that asked for something impossible: mistakes are reported with it.
 
-Rule: the user's line is the nearest one outside this room, whatever of it calls what.
+Rule: the user's line is the nearest one outside the rooms of what users write a pipeline with, whatever of these calls
+what. Who calls something that is ``quoting`` does not quote again.
 """
 
 from __future__ import annotations
@@ -8,23 +9,35 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from kafka_eos.errors import PlanError
-from kafka_eos.plan import Where
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ROOM = __name__.rpartition(".")[0]
+_INSIDE = tuple(f"{__package__}.{room}." for room in ("dsl", "interfaces", "lines"))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
 
 
 def user_frame() -> FrameType:
-    """The nearest caller outside this room."""
+    """The nearest caller outside these rooms."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{_ROOM}."):
+    while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith(_INSIDE):
         frame = frame.f_back
     assert frame is not None
     return frame
