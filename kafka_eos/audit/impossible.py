@@ -49,9 +49,8 @@ def impossible(
         reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
         told = {Check.TORN: bool(subject.directories), Check.WRONG_TOTAL: any(table.keyed for table in subject.tables)}
         why |= dict.fromkeys((check for check in _MARKED if not told.get(check)), reason)
-    if subject.blind_sources:
-        names = ", ".join(subject.blind_sources)
-        why |= dict.fromkeys(recomputed(subject), f"source {names} cannot be read again by the audit")
+    if (blind := subject.why_blind) is not None:
+        why |= dict.fromkeys(recomputed(subject), blind)
     if compacted:
         reason = f"compaction may have removed records of {', '.join(compacted)}"
         why |= dict.fromkeys((*recomputed(subject), Check.WRONG_COUNT), reason)

@@ -107,6 +107,14 @@ class Subject:
     """Sources that cannot be read again by the audit: nothing can be recomputed then."""
 
     @property
+    def why_blind(self) -> str | None:
+        """Why nothing can be recomputed; None if it can."""
+        if not self.blind_sources:
+            return None
+        names = ", ".join(self.blind_sources)
+        return f"source {names} cannot be read again by the audit, which reads inputs from Kafka alone"
+
+    @property
     def topics(self) -> tuple[Topic, ...]:
         """Sinks that are topics."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Topic))

@@ -337,14 +337,13 @@ def _missing_ground(
     facts: Observations, not_possible: Mapping[AnyCheck, str], vital: Sequence[AnyCheck]
 ) -> tuple[str, ...]:
     missing = list(facts.obstacles)
+    unchecked = [f"{check.value} not checked: {not_possible[check]}" for check in vital if check in not_possible]
     if not missing:
         absent = {
             "no committed checkpoint": facts.committed_epochs == 0,
-            "no input records before the last checkpoint": facts.inputs == 0,
+            "no input records before the last checkpoint": facts.inputs == 0 and not unchecked,
             "no visible output records": not facts.outputs and facts.state is None,
             "the checkpoint holds no state": facts.state is not None and facts.state.is_empty,
         }
         missing += [what for what, is_absent in absent.items() if is_absent]
-    if not missing:
-        missing += [f"{check.value} not checked: {not_possible[check]}" for check in vital if check in not_possible]
-    return tuple(missing)
+    return tuple(missing or unchecked)

@@ -52,6 +52,13 @@ def test_a_vital_check_that_could_not_be_made_is_no_pass(vital: Check) -> None:
     assert (Conclusion.INVALID, {vital: "no way"}) == (verdict.conclusion, verdict.not_possible)
 
 
+def test_of_inputs_that_cannot_be_read_it_says_so_and_not_that_there_are_none() -> None:
+    blind = NotPossible("source files cannot be read again by the audit")
+    verdict = judge(replace(CLEAN, inputs=0, evidence={**CLEAN.evidence, Check.LOST: blind}))
+
+    assert verdict.headline == "INVALID: lost not checked: source files cannot be read again by the audit"
+
+
 def test_a_check_without_evidence_is_not_possible_rather_than_clean() -> None:
     evidence = {check: e for check, e in CLEAN.evidence.items() if check is not Check.LOST}
 

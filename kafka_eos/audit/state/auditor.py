@@ -126,8 +126,8 @@ def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Pa
         return [
             'with checkpoint_mode="at-least-once" an epoch may hold input of the next one: no input makes its state'
         ]
-    if of_plan.blind_sources:
-        return [f"source {', '.join(of_plan.blind_sources)} cannot be read again by the audit"]
+    if (blind := of_plan.why_blind) is not None:
+        return [blind]
     return []
 
 
