@@ -1,12 +1,14 @@
 """How much of a row group of Parquet is unpacked at once, told from the headers of its pages.
 
-Rule: pyarrow believes what a header says and takes memory for it. So headers are looked at first; pages are passed
-over unread.
+Rule: pyarrow believes what a header says and takes memory for it. So headers are looked at first. Pages are passed over
+unread, but of a column with lists that is larger than what is allowed: there a row may go on in the next page, and the
+beginning of each page says whether it does.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_eos.connectors.files.bounded import TooLarge
+from kafka_eos.connectors.files.parquet_levels import begins_with_a_row, unpacked
 from kafka_eos.connectors.files.varints import unsigned
 
 
@@ -27,7 +30,9 @@ class _Kind:
 _DICTIONARY: Final = 2
 _KIND, _UNPACKED, _PACKED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
 """Fields of a header."""
-_VALUES: Final = 1
+_VALUES, _OF_LEVELS = 1, 4
+"""Fields of what a header says of data; of the first version, how levels of repetition are written."""
+_RUNS: Final = 3
 _LEVELS: Final = 8
 """Bytes that a value takes at least in a column with lists, whatever it is."""
 _NUMBER: Final = 16
@@ -39,9 +44,56 @@ _SHARE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Page:
+    """``begins``: where what is behind its header begins, and ``packed`` is how long that is."""
+
     dictionary: bool
     unpacked: int
     values: int
+    begins: int
+    packed: int
+    first_version: bool
+    readable: bool
+    """Are its levels written as runs?"""
+
+
+class _Column:
+    """The parts of one column of a row group: of each, how many rows it has at least, and the bytes that it takes.
+
+    A part is a page, or several where a row goes on in the next page. Numbers only: a file may have millions of pages.
+    """
+
+    def __init__(self, lists: bool) -> None:
+        self._lists = lists
+        self._rows, self._sizes = array("Q"), array("Q")
+        self.dictionary = 0
+
+    def add(self, page: _Page, *, goes_on: bool) -> None:
+        if page.dictionary:
+            self.dictionary = max(self.dictionary, page.unpacked)
+            return
+        size = max(page.unpacked, page.values * _LEVELS if self._lists else 0)
+        if goes_on and self._sizes:
+            self._sizes[-1] += size
+        else:
+            self._rows.append(1 if self._lists else max(1, page.values))
+            self._sizes.append(size)
+
+    @property
+    def largest(self) -> int:
+        return max(self._sizes, default=0)
+
+    def together(self, rows: int) -> int:
+        """The bytes of all parts in which so many rows in a row may be."""
+        most = size = first = between = 0
+        for last, more in enumerate(self._sizes):
+            size += more
+            while first < last and between > rows - 2:
+                size -= self._sizes[first]
+                first += 1
+                between -= self._rows[first] if first < last else 0
+            most = max(most, size)
+            between += self._rows[last] if first < last else 0
+        return most
 
 
 def rows_at_once(path: Path, file: Any, number: int, largest: int, most: int) -> int:
@@ -50,22 +102,41 @@ def rows_at_once(path: Path, file: Any, number: int, largest: int, most: int) ->
     A value stands in a dictionary once, and may be that of each row. TooLarge if what must be unpacked for one of them
     is larger than ``largest``. ValueError if a header is damaged.
     """
-    group, whole, longest = file.metadata.row_group(number), 0, 0
-    with open(path, "rb") as headers:
+    group, whole, longest, columns = file.metadata.row_group(number), 0, 0, list[_Column]()
+    with open(path, "rb") as pages:
         for index in range(group.num_columns):
-            column, dictionary, data, values = group.column(index), 0, 0, 0
-            for page in _pages(headers, column):
-                if page.dictionary:
-                    dictionary = max(dictionary, page.unpacked)
-                else:
-                    data, values = max(data, page.unpacked), max(values, page.values)
-            lists = file.schema.column(index).max_repetition_level > 0
-            whole += dictionary + max(data, values * _LEVELS if lists else 0)
+            of_file = group.column(index)
+            column = _column(pages, of_file, file.schema.column(index).max_repetition_level, largest)
+            whole += column.dictionary + column.largest
             if whole > largest:
                 raise TooLarge(largest)
-            if dictionary * most > largest // _SHARE:
-                longest += _longest(path, number, column, dictionary)
-    return max(1, min(most, largest // max(1, longest)))
+            if column.dictionary * most > largest // _SHARE:
+                longest += _longest(path, number, of_file, column.dictionary)
+            columns.append(column)
+    most = max(1, min(most, largest // max(1, longest)))
+    while most > 1 and sum(column.together(most) for column in columns) > largest:
+        most //= 2
+    return most
+
+
+def _column(file: Any, column: Any, highest: int, largest: int) -> _Column:
+    """``highest``: the level of repetition, 0 for a column without lists. TooLarge for one page that is."""
+    found = _Column(highest > 0)
+    total = column.total_uncompressed_size + column.num_values * _LEVELS
+    for page in _pages(file, column):
+        if page.unpacked > largest:
+            raise TooLarge(largest)
+        looked_at = highest and total > largest and not page.dictionary
+        found.add(page, goes_on=bool(looked_at and not _begins_with_a_row(file, page, column.compression, highest)))
+    return found
+
+
+def _begins_with_a_row(file: Any, page: _Page, codec: str, highest: int) -> bool:
+    if not page.readable:
+        return False
+    file.seek(page.begins)
+    levels = file.read(page.packed)
+    return begins_with_a_row(unpacked(levels, codec, page.unpacked) if page.first_version else levels, highest)
 
 
 def _longest(path: Path, number: int, column: Any, dictionary: int) -> int:
@@ -93,12 +164,15 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
     while at < end:
         file.seek(at)
         header = _struct(file, 0)
-        packed, unpacked = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
-        if min(packed, unpacked) < 0:
+        packed, size = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
+        if min(packed, size) < 0:
             raise ValueError("the header of a page has a size that is none")
         inner = header.get(_OF_DATA) or header.get(_OF_DATA_2) or {}
-        yield _Page(header.get(_KIND) == _DICTIONARY, unpacked, inner.get(_VALUES, 0))
-        at = file.tell() + packed
+        begins, first_version = file.tell(), _OF_DATA in header
+        readable = not first_version or inner.get(_OF_LEVELS) == _RUNS
+        yield _Page(header.get(_KIND) == _DICTIONARY, size, inner.get(_VALUES, 0), begins, packed, first_version,
+                    readable)  # fmt: skip
+        at = begins + packed
 
 
 def _struct(file: Any, depth: int) -> dict[int, Any]:

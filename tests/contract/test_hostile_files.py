@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import json
 import lzma
+import random
 import zlib
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,45 @@ BOMBS: dict[str, Callable[[], pa.Table]] = {
     "pages of many columns": lambda: table(**{f"a{n}": pa.array(["x" * MIB]) for n in range(64)}),
     "a list of nulls": lambda: table(a=pa.ListArray.from_arrays([0, 10_000_000], pa.nulls(10_000_000, pa.int8()))),
 }
+
+
+def lists(*lengths: int) -> pa.Table:
+    """A column of lists of so many numbers each, which do not pack well: they take many pages."""
+    offsets = list(accumulate(lengths, initial=0))
+    numbers = pa.array(random.Random(1).choices(range(1 << 60), k=offsets[-1]), pa.int64())
+    return table(a=pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), numbers))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "zstd", "snappy"])
+def test_one_row_of_parquet_that_goes_on_through_many_pages_is_named(
+    compression: str, version: str, tmp_path: Path
+) -> None:
+    """Rows like those before it are read, however many there are."""
+    options: Any = {"compression": compression, "data_page_version": version, "use_dictionary": False}
+    pyarrow.parquet.write_table(lists(*[3] * 1000, 600_000, 3), tmp_path / "a.parquet", **options)
+    pyarrow.parquet.write_table(lists(*[300] * 2000), tmp_path / "b.parquet", **options)
+    a, b = (
+        FileSource(tmp_path, format="parquet", files=name, largest_block=4 * MIB) for name in ("a.parquet", "b.parquet")
+    )
+
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: TooLarge: .*largest_block= allows"):
+        read(opened(a))
+    assert len(read(opened(b), 2000)) == 2000
+
+
+def test_no_more_rows_of_parquet_are_unpacked_at_once_than_is_allowed(tmp_path: Path) -> None:
+    """Each has a page of its own, which the file holds in a few bytes."""
+    pyarrow.parquet.write_table(
+        table(a=["x" * (4 * MIB)] * 64), tmp_path / "a.parquet", compression="zstd", use_dictionary=False,
+        data_page_size=1, write_batch_size=1,
+    )  # fmt: skip
+    assert (tmp_path / "a.parquet").stat().st_size < MIB
+    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+
+    memory = Memory.watched()
+    assert [len(row["a"]) for row in read(reader, 4)] == [4 * MIB] * 4
+    assert memory.most < 96 * MIB
 
 
 @pytest.mark.parametrize("what", BOMBS)
