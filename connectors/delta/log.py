@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,11 +52,15 @@ _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and 
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """What deltalake leaves as it is in the path of a file that it removes, besides letters and digits."""
 _LONGEST_BOUND: Final = 256
+_LONGEST_ERROR: Final = 600
+_DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
 class DeltaLog:
     """One table. May be used from threads."""
+
+    log = "log"
 
     def __init__(self, place: LogPlace) -> None:
         self.text, self._place = place.text, place
@@ -187,6 +192,14 @@ class DeltaLog:
 
     # ------------------------------------------------------------ for the sink
 
+    @property
+    def needs(self) -> str:
+        return self._place.needs
+
+    def expect_reachable(self) -> None:
+        with self.mapped(Retryable, "look for"):
+            self._place.look()
+
     def exists(self) -> bool:
         with self.mapped(Retryable, "look for"):
             return DeltaTable.is_deltatable(self._place.uri, self._options)
@@ -201,7 +214,7 @@ class DeltaLog:
                 )
             except Exception as error:
                 if type(error) is Exception:  # what it raises for types that it does not know
-                    raise ConfigError(f"{self.text} cannot be created: {_first_line(error)}") from error
+                    raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
                 raise
         self.settle()
 
@@ -251,9 +264,9 @@ class DeltaLog:
                 "create=True if none was ever there. What is decided stays staged"
             ) from error
         except DeltaProtocolError as error:
-            raise ConfigError(f"could not {what} {self.text}: {_first_line(error)}") from error
+            raise ConfigError(f"could not {what} {self.text}: {_in_a_line(error)}") from error
         except (DeltaError, OSError) as error:
-            raise kind(f"could not {what} {self.text}: {_first_line(error)}") from error
+            raise kind(f"could not {what} {self.text}: {_in_a_line(error)}") from error
 
 
 def problems(table: DeltaTable) -> Iterator[str]:
@@ -352,5 +365,7 @@ def _epoch(number: int) -> EpochId:
     return EpochId(Epoch(number & ((1 << _BITS) - 1)), Term(number >> _BITS))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _in_a_line(error: Exception) -> str:
+    """All that it says: the cause comes last, below arrows in colours."""
+    said = " ".join(_DRAWN.sub(" ", str(error)).split())
+    return said if len(said) <= _LONGEST_ERROR else f"{said[:_LONGEST_ERROR]} …"

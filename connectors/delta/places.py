@@ -15,7 +15,13 @@ from threading import Lock
 from typing import Final, Protocol
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.places import IN_A_BUCKET, ON_A_DISK, on_network
+from kafka_eos.connectors.files.places import (
+    IN_A_BUCKET,
+    MAY_WRITE_IN_A_BUCKET,
+    MAY_WRITE_ON_A_DISK,
+    ON_A_DISK,
+    on_network,
+)
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.connectors.lake.objects import BucketStore
 from kafka_eos.connectors.lake.stores import LocalStore, Store
@@ -44,6 +50,13 @@ class LogPlace(Protocol):
     def advice(self) -> str:
         """What to look at if the place cannot be reached."""
 
+    @property
+    def needs(self) -> str:
+        """What is to be changed if the place refuses this user."""
+
+    def look(self) -> None:
+        """Raises what the place itself says of who looks: deltalake does not tell one error from another."""
+
     def make(self) -> None:
         """Before a table is made there. ConfigError if none can be."""
 
@@ -65,7 +78,7 @@ class LogDirectory:
 
     options: Mapping[str, str] | None = None
     syncs = True
-    advice = ON_A_DISK
+    advice, needs = ON_A_DISK, MAY_WRITE_ON_A_DISK
 
     def __init__(self, directory: Path) -> None:
         self.text = self.uri = str(directory)
@@ -73,6 +86,9 @@ class LogDirectory:
 
     def store(self) -> Store:
         return LocalStore(self._directory)
+
+    def look(self) -> None:
+        """The operating system tells them apart."""
 
     def make(self) -> None:
         disk.create_directory(self._directory)
@@ -108,7 +124,7 @@ class LogBucket:
     """A prefix of a bucket."""
 
     syncs = False
-    advice = IN_A_BUCKET
+    advice, needs = IN_A_BUCKET, MAY_WRITE_IN_A_BUCKET
 
     def __init__(self, address: Address) -> None:
         expect_extra("s3", "DeltaSink on S3")
@@ -120,6 +136,9 @@ class LogBucket:
 
     def store(self) -> Store:
         return BucketStore(self._bucket)
+
+    def look(self) -> None:
+        self._bucket.names(f"{_LOG}/_last_checkpoint")
 
     def make(self) -> None:
         """There is nothing to make."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from kafka_eos.connectors.files import disk, names
 from kafka_eos.connectors.files.committer import FileCommitter
-from kafka_eos.connectors.files.errors import mapped
+from kafka_eos.connectors.files.errors import expecting, mapped
 from kafka_eos.connectors.files.s3 import names as objects
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from kafka_eos.connectors.files.s3.committer import UploadCommitter
@@ -70,6 +70,12 @@ ON_A_DISK: Final = "that its disk is mounted and answers"
 IN_A_BUCKET: Final = (
     "that the store runs there and lets this job in: endpoint= and region= of the address say where it is, "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY who comes"
+)
+_WHO_COMES: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say who comes, or whatever else boto3 looks for"
+_MAY_UPLOAD: Final = f"FileSink needs the rights to put, get, delete and list objects and uploads there; {_WHO_COMES}"
+MAY_WRITE_ON_A_DISK: Final = "The user of the job must be able to make, write and remove files there"
+MAY_WRITE_IN_A_BUCKET: Final = (
+    f"The user of the job needs the rights to put, get, delete and list objects there; {_WHO_COMES}"
 )
 
 
@@ -169,22 +175,15 @@ class Objects:
     def check(self, ctx: JobContext) -> Sequence[str]:
         """An upload is completed, and another one must not replace it."""
         name, bucket = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}", self._bucket
-        try:
-            with mapped(Retryable, f"reach {self.text}"):
-                bucket.delete(name)
+        with expecting(_MAY_UPLOAD), mapped(Retryable, f"reach {self.text}"):
+            bucket.delete(name)
+            self._made(bucket, name)
+            try:
                 self._made(bucket, name)
-                try:
-                    self._made(bucket, name)
-                except FileExistsError:
-                    return []
-                finally:
-                    bucket.delete(name)
-        except Retryable as error:
-            if isinstance(error.__cause__, PermissionError):
-                raise ConfigError(
-                    f"{error}. FileSink needs the rights to put, get, delete and list objects and uploads there."
-                ) from error
-            raise
+            except FileExistsError:
+                return []
+            finally:
+                bucket.delete(name)
         return [
             f"{self.text} completes an upload over an object that is there: let no other program write objects named "
             "part-* there."

@@ -19,13 +19,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -64,7 +64,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_eos.connectors.iceberg import partitions, places
+from kafka_eos.connectors.iceberg import catalogs, partitions, places
 from kafka_eos.connectors.iceberg.durable import DurableFileIO
 from kafka_eos.connectors.lake.keyed import aligned
 from kafka_eos.connectors.lake.standings import Seen
@@ -74,7 +74,6 @@ from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
 
 _PREFIX: Final = "kafka-eos"
-_FILE_IO: Final = {"py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"}
 _ONE_TRY: Final = {"commit.retry.num-retries": "0"}
 _MERGED: Final = "commit.manifest-merge.enabled"
 """Whether many small manifests become one. The format's own default is that they do; the library's is not."""
@@ -83,8 +82,6 @@ _WRONG: Final = (
     BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
     ValidationError,
 )  # fmt: skip
-_ANSWER_SECONDS: Final = 60
-"""After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
 _MOST_MANIFESTS: Final = 50
 _BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
 _CUT: Final = MetricModeTypes.TRUNCATE
@@ -96,6 +93,8 @@ _NONE: Final = 0
 
 class IcebergTable:
     """One table. May be used from threads."""
+
+    log, needs = "metadata", catalogs.NEEDS
 
     def __init__(self, catalog: str, name: str, properties: Mapping[str, str]) -> None:
         self.text = f"{catalog}:{name}"
@@ -216,6 +215,9 @@ class IcebergTable:
 
     # ------------------------------------------------------------ for the sink
 
+    def expect_reachable(self) -> None:
+        catalogs.expect_file(self._catalog_name, self._properties)
+
     def exists(self) -> bool:
         with self.mapped(Retryable, "look for"):
             return self._catalog.table_exists(self._name)
@@ -268,16 +270,7 @@ class IcebergTable:
 
     @cached_property
     def _loaded(self) -> Catalog:
-        try:
-            catalog = load_catalog(self._catalog_name, **{**self._properties, **_FILE_IO})
-            if (session := getattr(catalog, "_session", None)) is not None:  # of REST: it would wait for ever
-                session.request = partial(session.request, timeout=_ANSWER_SECONDS)
-            return catalog
-        except ValueError as error:
-            raise ConfigError(
-                f"catalog {self._catalog_name!r} cannot be opened: {_in_a_line(error)}. Say where it is in "
-                f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{self._catalog_name.upper()}__URI"
-            ) from error
+        return catalogs.opened(self._catalog_name, self._properties)
 
     @contextmanager
     def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:

@@ -263,7 +263,7 @@ class LakeCommitter:
         return Probe(standing, self._detail(promise, seen, standing))
 
     def _detail(self, promise: Promise, seen: Seen, standing: Standing) -> str:
-        name, table = promise.file, self._table.text
+        name, table, log = promise.file, self._table.text, self._table.log
         match standing:
             case Standing.PREPARED:
                 return f"{name} is staged for {table}"
@@ -274,12 +274,13 @@ class LakeCommitter:
         if promise.table != seen.table:
             return (
                 f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
-                "the old one back, with its log"
+                f"the old one back, with its {log}"
             )
         if promise.part.identity is not None and not seen.knows(promise.part.epoch):
             return (
-                f"the log of {table} has nothing of this job from when {name} was staged, so nobody can tell whether "
-                "it has it: it was put back to an older copy, or what jobs leave there was removed. Bring the log back"
+                f"the {log} of {table} has nothing of this job from when {name} was staged, so nobody can tell whether "
+                f"it has it: it was put back to an older copy, or what jobs leave there was removed. Bring the {log} "
+                "back"
             )
         return f"a newer term has committed epoch {seen.marker} to {table}; what became of {name} is not known any more"
 

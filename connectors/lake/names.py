@@ -3,6 +3,7 @@
     part-<epoch>-<term>-<subtask>-<life>.<operator>[.<number>].parquet         a data file, below the table's own place
     _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its note, empty: no commit names it yet
     _kafka_eos/.life.<life>                                                    mark of a life: it writes here
+    _kafka_eos/.check.<job>.<term>.<process>                                   a start tries whether it may write here
 
 ``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. A data file has its
 name from the beginning, which nothing else ever gets: no other attempt, term or life. Its note comes before it and goes
@@ -15,6 +16,7 @@ a commit has names of its own.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from kafka_eos.connectors.files.names import mark as mark_of
 from kafka_eos.connectors.files.names import marked as whose_mark
 from kafka_eos.connectors.files.s3.names import name_of
 from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import EpochId, JobIdentity
+from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
 VERSION: Final = 1
@@ -78,6 +80,11 @@ def marked(name: str) -> tuple[str, JobIdentity] | None:
     """Whose mark this is, without its directory: job and identity; None if it is none."""
     found = whose_mark(name)
     return None if found is None else found[:2]
+
+
+def trial(job: str, term: Term) -> str:
+    """What a start makes and removes."""
+    return f"{CONTROL}/.check.{job}.{term}.{os.getpid()}"
 
 
 def partition(place: str) -> dict[str, str | None]:

@@ -11,15 +11,17 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kafka_eos.connectors.files.errors import expecting, mapped
 from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.connectors.files.names import partition
 from kafka_eos.connectors.files.open_files import Roll, Shape
 from kafka_eos.connectors.files.writer import FileWriter
+from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.partitions import partition_of
 from kafka_eos.connectors.lake.tables import Fit, LakeTable
 from kafka_eos.connectors.rejecting import each_row, encoded
 from kafka_eos.connectors.unmarked import Unmarked
-from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint
+from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Committer, Guarantee, JobContext, RejectRow, TaskContext
 from kafka_eos.records import Batch, Headers
@@ -53,6 +55,13 @@ def expect_parts(by: Sequence[str], value: Any, create: bool, sink: str) -> None
 
 class SinkTable(LakeTable, Protocol):
     """What a sink asks of its table besides commits."""
+
+    @property
+    def needs(self) -> str:
+        """What is to be changed if its place refuses this user."""
+
+    def expect_reachable(self) -> None:
+        """At a start. Raises what its place says of who looks, if the library would not tell that from no answer."""
 
     def exists(self) -> bool: ...
 
@@ -104,22 +113,32 @@ class LakeSink(Unmarked, Generic[T]):
     def check(self, ctx: JobContext) -> Sequence[str]:
         """At start; see ``interfaces.Sink``. Raises Retryable if the table cannot be reached."""
         token(ctx.job, "the job's name")
-        if not self._table.exists() and self._create:
-            if self._scope in ctx.known_in:
-                raise ConfigError(
-                    f"{self._table.text} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
-                    "would hide that its rows are lost. Bring it back, with its log. To go on with an empty one, make "
-                    "the table yourself"
-                )
-            from kafka_eos.connectors.files.formats.arrow import arrow_schema
-
-            self._table.create(
-                arrow_schema(self._value, "make the table yourself, and leave create=True out"), self._by
-            )
-        self._found()
-        if self._key:
-            self._table.expect_replaceable()
+        with expecting(self._table.needs):
+            self._table.expect_reachable()
+            if not self._table.exists() and self._create:
+                self._make(ctx)
+            self._found()
+            if self._key:
+                self._table.expect_replaceable()
+            self._expect_writable(ctx)
         return self._table.notices()
+
+    def _make(self, ctx: JobContext) -> None:
+        if self._scope in ctx.known_in:
+            raise ConfigError(
+                f"{self._table.text} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
+                f"would hide that its rows are lost. Bring it back, with its {self._table.log}. To go on with an empty "
+                "one, make the table yourself"
+            )
+        from kafka_eos.connectors.files.formats.arrow import arrow_schema
+
+        self._table.create(arrow_schema(self._value, "make the table yourself, and leave create=True out"), self._by)
+
+    def _expect_writable(self, ctx: JobContext) -> None:
+        store, trial = self._table.store(), names.trial(ctx.job, ctx.term)
+        with mapped(Retryable, f"write beside the files of {self._table.text}"):
+            store.create(trial)
+            store.delete(trial)
 
     def identity(self) -> str:
         """See ``interfaces.OneScope``: the epoch that a table's log names is that of all its sinks."""

@@ -81,6 +81,9 @@ class Overtaken(Exception):
 class LakeTable(Protocol):
     """One table. May be used from threads. Raises Retryable if there is no answer, ConfigError for what is wrong."""
 
+    log: str
+    """What the format calls that of a table which is no data file, for people."""
+
     @property
     def text(self) -> str:
         """For people."""

@@ -13,14 +13,16 @@ import json
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pydantic
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.schemas.types import attributes, is_model, is_record, to_plain, type_name
+
+V = TypeVar("V")
 
 _TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",
@@ -46,11 +48,15 @@ DELETED: Final = "kafka_eos_deleted"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column as a model declares it. ``type`` is empty where only the table knows it."""
+    """A column as a model declares it. ``type`` is empty where only the table knows it.
+
+    ``holds``  the class that its values have, if all have the same
+    """
 
     name: str
     type: str = ""
     nullable: bool = True
+    holds: typing.Any = dataclasses.field(default=None, compare=False)
 
 
 def columns_of(model: Any, given: Sequence[str] | None) -> tuple[Column, ...]:
@@ -91,31 +97,41 @@ def _declared(model: Any) -> list[Column]:
     return [Column(name, *_column_type(hints[name])) for name in names]
 
 
-def _column_type(tp: Any) -> tuple[str, bool]:
-    """The type of a column that holds ``tp``, and whether it may be null; no type if there is none that surely fits."""
+def _column_type(tp: Any) -> tuple[str, bool, type | None]:
+    """The type of a column that holds ``tp``, whether it may be null, and the class of its values.
+
+    No type if there is none that surely fits, no class if there are several.
+    """
     if tp is Any:
-        return "", True
+        return "", True, None
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin is typing.Annotated:
         return _column_type(args[0])
     if origin in (typing.Union, types.UnionType):
-        others = {_column_type(arg)[0] for arg in args if arg is not type(None)}
-        return (others.pop() if len(others) == 1 else ""), type(None) in args
+        others = [_column_type(arg) for arg in args if arg is not type(None)]
+        return _only(each[0] for each in others) or "", type(None) in args, _only(each[2] for each in others)
     if origin is typing.Literal:
-        kinds = {_TYPES.get(type(value), "") for value in args}
-        return (kinds.pop() if len(kinds) == 1 else ""), False
+        return _of_class(_only(map(type, args)))
     if isinstance(origin or tp, type):
-        return _of_class(origin or tp), False
-    return "", False
+        return _of_class(origin or tp)
+    return "", False, None
 
 
-def _of_class(cls: type) -> str:
+def _of_class(cls: type | None) -> tuple[str, bool, type | None]:
+    if cls is None:
+        return "", False, None
     if issubclass(cls, enum.Enum):
-        kinds = {_TYPES.get(type(member.value), "") for member in cls}
-        return kinds.pop() if len(kinds) == 1 else ""
+        return _of_class(_only(type(member.value) for member in cls))
     if issubclass(cls, _DOCUMENTS) or is_model(cls) or is_record(cls):
-        return "jsonb"
-    return next((_TYPES[base] for base in cls.__mro__ if base in _TYPES), "")
+        return "jsonb", False, cls
+    base = next((base for base in cls.__mro__ if base in _TYPES), None)
+    return ("", False, None) if base is None else (_TYPES[base], False, base)
+
+
+def _only(found: Iterable[V]) -> V | None:
+    """What all are; None if they differ."""
+    distinct = set(found)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
 class Rows:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import statements, strategies, tables, telling
+from kafka_eos.connectors.postgres import fitting, statements, strategies, tables, telling
 from kafka_eos.connectors.postgres.client import WHO_COMES_IN, Connection, Database, Link, mapped
 from kafka_eos.connectors.postgres.columns import Rows, columns_of
 from kafka_eos.connectors.postgres.committer import PostgresCommitter
@@ -110,6 +110,8 @@ class PostgresSink(Unmarked, Generic[T]):
             if self._create:
                 self._make(connection)
             table, target = self._found(connection)
+            if wrong := [*fitting.misfits(connection, table, self._columns)]:
+                raise ConfigError(f"PostgresSink cannot write to {target}: {'; '.join(wrong)}")
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
     def advice(self, ctx: JobContext) -> str:
@@ -263,9 +265,11 @@ class PostgresSink(Unmarked, Generic[T]):
         return notices
 
     def _strategy_notices(self, connection: Connection, ctx: JobContext, table: Table, target: Target) -> Iterator[str]:
-        """What the strategy costs, where it is not the usual one. ConfigError if it is asked for and cannot be had."""
+        """Which strategy it is, and its price. ConfigError if one is asked for that cannot be had."""
         facts = self._facts(connection, ctx, table)
         if strategies.chosen(self._asked, facts) is Strategy.STAGE:
+            why = "; ".join(strategies.reasons_to_stage(self._asked, facts))
+            yield f"rows for {target} wait in staging tables, and each is written twice: {why}"
             return
         wrong = [*strategies.obstacles(facts)]
         if facts.slots and facts.free < facts.writers:

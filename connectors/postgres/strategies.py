@@ -41,8 +41,16 @@ def chosen(asked: Strategy | None, facts: Facts) -> Strategy:
     """The strategy of a sink. ``asked``: what its user says, who may be refused; see ``obstacles``."""
     if asked is not None:
         return asked
-    in_the_way = [*obstacles(facts), *_doubts(facts)]
-    return Strategy.STAGE if in_the_way else Strategy.PREPARE
+    return Strategy.STAGE if [*reasons_to_stage(None, facts)] else Strategy.PREPARE
+
+
+def reasons_to_stage(asked: Strategy | None, facts: Facts) -> Iterator[str]:
+    """Why rows are staged, for people."""
+    if asked is Strategy.STAGE:
+        yield 'strategy="stage" says so'
+        return
+    yield from obstacles(facts)
+    yield from _doubts(facts)
 
 
 def obstacles(facts: Facts) -> Iterator[str]:
@@ -63,7 +71,7 @@ def obstacles(facts: Facts) -> Iterator[str]:
 
 def _doubts(facts: Facts) -> Iterator[str]:
     """Why nobody should do it who was not asked to."""
-    if facts.free < EACH * facts.writers:
+    if facts.slots and facts.free < EACH * facts.writers:
         yield too_few(facts)
     if facts.interval is not None and facts.interval > LONGEST_EPOCH:
         yield f"a transaction would last as long as an epoch, {facts.interval:g} s"

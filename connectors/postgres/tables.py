@@ -39,7 +39,7 @@ _COLUMNS: Final = """
             || coalesce(' COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname), ''),
         t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
         CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END,
-        t.typtype = 'd' AND t.typnotnull
+        t.typtype = 'd' AND t.typnotnull, t.typtype = 'b' AND t.typnamespace = 'pg_catalog'::regnamespace
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
         LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
         LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
@@ -79,6 +79,8 @@ class Has:
     """Of its values: empty if all have the same, "octets" if ``octet_length`` tells it, else "any"."""
     never_null: bool
     """Its domain says so, which holds for a deletion too."""
+    built_in: bool
+    """Its type comes with the server, and has no rules of somebody's own about values."""
 
 
 @dataclass(frozen=True, slots=True)

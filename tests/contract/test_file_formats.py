@@ -191,6 +191,21 @@ def test_csv_tells_nothing_from_an_empty_text(tmp_path: Path) -> None:
     assert part.read_text() == 'id,text\n1,\n2,""\n3,"a ""b"", c\nd"\n'
 
 
+class Basket(msgspec.Struct):
+    parts: list[int]
+    item: Item
+    took: datetime.timedelta
+
+
+def test_csv_has_a_list_a_dict_and_a_model_as_json_in_one_cell_and_a_span_as_a_text(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path, value=Basket, format="csv")
+    assert list(sink.check(JOB)) == []
+    (part,) = written(sink, [Basket([1, 2], Item(7, "x"), datetime.timedelta(seconds=3))])
+
+    with part.open(newline="") as file:
+        assert [*csv.reader(file)][1] == ["[1,2]", '{"id":7,"text":"x"}', "PT3S"]
+
+
 def test_lines_can_be_compressed(tmp_path: Path) -> None:
     (part,) = written(FileSink(tmp_path, format=JsonLines(compression="gzip")), ["a", "b"], ["c"])
 
@@ -268,6 +283,10 @@ class Awkward(msgspec.Struct):
         (lambda at: FileSink(at, format="parquet"), "Parquet needs its columns"),
         (lambda at: FileSink(at, format="avro"), "Avro needs its schema"),
         (lambda at: FileSink(at, format="csv"), "CSV needs its columns"),
+        (
+            lambda at: FileSink(at, value=Everything, format="csv"),
+            r"Everything\.raw: bytes have no one spelling in CSV",
+        ),
         (lambda at: FileSink(at, value=dict, format="parquet"), "models"),
         (lambda at: FileSink(at, value=Awkward, format="parquet"), "Awkward.price: Decimal.*format=Parquet"),
         (lambda at: FileSink(at, value=Awkward, format="avro"), "Awkward.price"),

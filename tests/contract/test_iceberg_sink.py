@@ -366,11 +366,11 @@ def test_what_cannot_be_is_said_with_what_to_do(lake: IcebergLake, given: Wrong,
         ).check(JOB)
 
 
-def test_a_database_that_cannot_be_opened_is_told_without_the_statement(tmp_path: Path) -> None:
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db", "warehouse": f"file://{tmp_path}"}
-
-    with pytest.raises(Retryable, match=r"could not look for test:shop\.rows: unable to open database file$"):
-        IcebergSink("shop.rows", catalog="test", properties=properties).check(JOB)
+def test_a_catalog_that_is_locked_is_told_without_the_statement(lake: IcebergLake) -> None:
+    with sqlite3.connect(lake.properties["uri"].removeprefix("sqlite:///").partition("?")[0]) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Retryable, match=r"could not look for test:shop\.rows: database is locked$"):
+            IcebergSink("shop.rows", catalog="test", properties=lake.properties).check(JOB)
 
 
 def test_an_answer_of_no_catalog_may_come_later(lake: IcebergLake) -> None:

@@ -91,7 +91,9 @@ def test_where_server_and_table_allow_it_transactions_are_prepared_and_the_price
 def test_a_table_whose_rows_may_wait_for_each_other_has_a_staging_table(kit: Kit, change: str, tie: str) -> None:
     kit.ask(change)
 
-    assert not [said for said in kit.sink().check(job()) if "prepared transactions" in said]
+    assert f"wait in staging tables, and each is written twice: its table has {tie}" in " ".join(
+        kit.sink().check(job())
+    )
     assert kit.prepared(kit.sink(), Account("a", 1)).payload["strategy"] == "stage"
     with pytest.raises(ConfigError, match=f"its table has {tie}.*Or leave it out"):
         kit.sink(strategy="prepare").check(job())
@@ -111,7 +113,7 @@ def test_a_partition_with_a_unique_index_counts(kit: Kit) -> None:
 def test_a_sink_with_a_key_is_told_why_it_cannot_have_it(kit: Kit) -> None:
     kit.ask("ALTER TABLE accounts ADD PRIMARY KEY (name)")
 
-    assert "prepared" not in " ".join(kit.upsert().check(job()))
+    assert "wait in staging tables, and each is written twice: with key=…" in " ".join(kit.upsert().check(job()))
     with pytest.raises(ConfigError, match="would wait for its rows for ever"):
         kit.sink(key="name", strategy="prepare").check(job())
 
@@ -122,6 +124,9 @@ def test_a_server_that_lets_none_be_prepared_says_what_to_set(database: Callable
 
     with pytest.raises(ConfigError, match="max_prepared_transactions = 0, its default: set it"):
         sink.check(job())
+    said = kit.sink(create=True).check(job())
+    assert "twice: the server has max_prepared_transactions = 0, its default: set it, and restart" in " ".join(said)
+    assert 'written twice: strategy="stage" says so' in " ".join(kit.sink(strategy="stage").check(job()))
     with pytest.raises(ConfigError, match='strategy=\'both\': use "stage" or "prepare"'):
         kit.sink(strategy="both")
 

@@ -343,6 +343,41 @@ def test_a_promise_that_the_table_cannot_keep_is_refused(
         kit.sink("t", **options).check(job())
 
 
+FITS = {
+    "number": "smallint numeric real boolean date text", "ratio": "real numeric text", "flag": "boolean text",
+    "text": "int uuid jsonb date inet", "data": "bytea text", "money": "money numeric int text",
+    "at": "date timestamp time text", "day": "date timestamptz text", "span": "interval time text",
+    "id": "uuid text", "color": "varchar(9) int", "tags": "jsonb text[] int[] text", "account": "json jsonb",
+    "maybe": "int",
+}  # fmt: skip
+MISFITS = {
+    "number": "uuid inet int[]", "ratio": "int uuid boolean", "flag": "int numeric date", "data": "int uuid",
+    "money": "uuid", "at": "int uuid boolean", "day": "int uuid", "span": "int boolean", "id": "int bigint date",
+    "tags": "int uuid", "account": "text int text[]", "maybe": "uuid",
+}  # fmt: skip
+"""Types of columns for fields of ``Everything``: some that take a value of it, and some that take none."""
+
+
+@pytest.mark.parametrize("column", Everything.__struct_fields__)
+def test_a_column_that_takes_no_value_of_its_field_is_refused_and_one_that_may_is_not(kit: Kit, column: str) -> None:
+    def sink(tp: str) -> PostgresSink[Any]:
+        kit.ask(f"DROP TABLE IF EXISTS t; CREATE TABLE t ({column} {tp})")
+        return kit.sink("t", Everything, columns=(column,))
+
+    for tp in FITS[column].split():
+        sink(tp).check(job())
+    for tp in MISFITS.get(column, "").split():
+        with pytest.raises(ConfigError, match=f"its column {column} is .*, which takes no .*: change the type of one"):
+            sink(tp).check(job())
+
+
+def test_a_type_with_rules_of_its_own_is_left_to_the_rows(kit: Kit) -> None:
+    kit.ask("CREATE TYPE odd AS ENUM ('3'); CREATE DOMAIN large AS int CHECK (VALUE > 99999999)")
+    kit.ask("CREATE TABLE t (number odd, maybe large)")
+
+    kit.sink("t", Everything, columns=("number", "maybe")).check(job())
+
+
 def test_a_user_needs_no_more_than_its_table_and_a_schema(kit: Kit) -> None:
     user = f"u{uuid.uuid4().hex[:8]}"
     kit.ask(f"CREATE ROLE {user} LOGIN")

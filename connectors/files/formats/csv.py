@@ -1,5 +1,6 @@
 """CSV as RFC 4180 has it: a line of names, then one row a value; a nothing is an empty cell, an empty text is ``""``.
 
+A list, a dict or a model is a cell of JSON.
 Rule: a cell is never changed to make it fit: what has no one spelling as text is refused.
 """
 
@@ -12,6 +13,8 @@ import enum
 import gzip
 import io
 import json
+import types
+import typing
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas import JsonCodec
-from kafka_eos.schemas.types import to_plain
+from kafka_eos.schemas.types import to_plain, type_name
 
 _QUOTED: Final = frozenset(',"\r\n')
 _LARGEST: Final = 1 << 31
@@ -52,7 +55,13 @@ class Csv:
     def layout(self, value: Any, envelope: bool) -> CsvLayout:
         if (value is None) == (self.columns is None):
             raise ConfigError('CSV needs its columns: value=Model, or format=Csv(columns=("a", "b")) for dicts')
-        names = self.columns or tuple(fields_of(value, "format=Csv(columns=…)"))
+        fields = fields_of(value, "format=Csv(columns=…)") if self.columns is None else {}
+        if binary := [name for name, tp in fields.items() if _is_binary(tp)]:
+            raise ConfigError(
+                f"{type_name(value)}.{binary[0]}: bytes have no one spelling in CSV. Make it a text, in base64 for "
+                'example, or take format="parquet" or "avro"'
+            )
+        names = self.columns or tuple(fields)
         return CsvLayout(value, names, envelope, self.compression is not None)
 
     def describe(self) -> Mapping[str, Json]:
@@ -91,6 +100,16 @@ class CsvLayout:
                 raise ValueError(f"{path.name}: its columns are {header}")
             for row in rows:
                 yield (_said(row[:-1]), row[-1]) if self._envelope else (_said(row), None)
+
+
+def _is_binary(tp: Any) -> bool:
+    """Are all values of a field bytes, or nothing?"""
+    if typing.get_origin(tp) is typing.Annotated:
+        return _is_binary(typing.get_args(tp)[0])
+    if typing.get_origin(tp) in (typing.Union, types.UnionType):
+        others = [arg for arg in typing.get_args(tp) if arg is not type(None)]
+        return all(map(_is_binary, others))
+    return isinstance(tp, type) and issubclass(tp, bytes | bytearray)
 
 
 def _parsed(lines: Any) -> Iterator[list[str]]:
@@ -133,4 +152,5 @@ def _cell(value: Any) -> str | None:
             return value.isoformat()
         case bytes() | bytearray():
             raise ValueError("bytes have no one spelling in CSV: write them as text")
-    return msgspec.json.encode(value, enc_hook=to_plain).decode()
+    plain = msgspec.to_builtins(value, enc_hook=to_plain, str_keys=True)
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

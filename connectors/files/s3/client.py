@@ -25,7 +25,7 @@ MARK: Final = "kafka-eos"
 _OPTIONS: Final = ("endpoint", "region")
 _ABSENT: Final = ("404", "NoSuchKey", "NoSuchUpload", "NotFound")
 _THERE: Final = ("412", "PreconditionFailed")
-_DENIED: Final = ("401", "403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+_DENIED: Final = (401, 403)
 _CLIENT: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
     "read_timeout": 30,
@@ -258,7 +258,8 @@ class Bucket:
                 raise FileNotFoundError(errno.ENOENT, said, name) from error
             if code in _THERE:
                 raise FileExistsError(errno.EEXIST, said, name) from error
-            kind = PermissionError if code in _DENIED else OSError
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            kind = PermissionError if status in _DENIED else OSError
             raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{said} ({code})", name) from error
         except (NoCredentialsError, NoRegionError) as error:
             raise ConfigError(

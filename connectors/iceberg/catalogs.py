@@ -1,0 +1,82 @@
+"""The catalog of an Iceberg table: opened, and tried where it is a file. A home of pyiceberg; see the package.
+
+Rule: what a catalog's properties hold is shown nowhere, but for the path of a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from kafka_eos.connectors.files.places import MAY_WRITE_ON_A_DISK
+from kafka_eos.connectors.iceberg.durable import DurableFileIO
+from kafka_eos.errors import ConfigError
+
+NEEDS: Final = (
+    f"{MAY_WRITE_ON_A_DISK}; in a bucket it needs the rights to put, get, delete and list objects, and "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say who comes, or s3.access-key-id and s3.secret-access-key of the "
+    "catalog"
+)
+_FILE_IO: Final = {"py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"}
+_ANSWER_SECONDS: Final = 60
+"""After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
+_SQLITE: Final = b"SQLite format 3\0"
+
+
+def opened(name: str, properties: Mapping[str, str]) -> Catalog:
+    """ConfigError if nothing says where it is, or nothing that can be understood."""
+    try:
+        catalog = load_catalog(name, **{**properties, **_FILE_IO})
+    except (ValueError, ArgumentError) as error:
+        raise ConfigError(
+            f"catalog {name!r} cannot be opened: {' '.join(str(error).split())}. Say where it is in "
+            f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{name.upper()}__URI"
+        ) from error
+    if (session := getattr(catalog, "_session", None)) is not None:  # of REST: it would wait for ever
+        session.request = partial(session.request, timeout=_ANSWER_SECONDS)
+    return catalog
+
+
+def expect_file(name: str, properties: Mapping[str, str]) -> None:
+    """ConfigError if it is a file of SQLite that cannot be opened: SQLite says the same of all that may be wrong."""
+    if (file := _file(name, properties)) is None:
+        return
+    if (wrong := _obstacle(file)) is not None:
+        raise ConfigError(f"catalog {name!r} is {file}, a file of SQLite: {wrong}. Or name another file in its uri")
+
+
+def _file(name: str, properties: Mapping[str, str]) -> Path | None:
+    """Where the catalog is, if that is a file of SQLite."""
+    uri = properties.get("uri") or (Config().get_catalog_config(name) or {}).get("uri")
+    try:
+        url = make_url(str(uri))
+    except ArgumentError:  # of another kind of catalog, or wrong: it is said when the catalog is opened
+        return None
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
+        return None
+    return Path(os.path.abspath(url.database))
+
+
+def _obstacle(file: Path) -> str | None:
+    """What keeps it from being read and written, with what to do about it."""
+    if not file.parent.is_dir():
+        return f"its directory is not there. Make it: mkdir -p {file.parent}"
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        return f"the user of the job may not write in {file.parent}, where SQLite has files beside it"
+    if not file.exists():
+        return None
+    if not file.is_file():
+        return "it is no file"
+    if not os.access(file, os.R_OK | os.W_OK):
+        return "the user of the job may not read and write it"
+    with file.open("rb") as opened:
+        begin = opened.read(len(_SQLITE))
+    return None if begin in (b"", _SQLITE) else "what is there is no database"

@@ -1,0 +1,71 @@
+"""Whether the columns of a table can take what the fields of a model hold, as far as that is known before any row.
+
+The server decides: it is asked to read samples of a field's type, as it would read them in a COPY. What it takes of
+one sample it may take, and each row is judged by itself later. A text may hold anything, so no column refuses one.
+Rule: only what no row could ever be written to is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.adapt import PyFormat, Transformer
+
+from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors.postgres.columns import Column
+from kafka_eos.connectors.postgres.tables import Has, Table
+from kafka_eos.schemas.types import type_name
+
+_NOON: Final = datetime.datetime(2026, 1, 1, 12)
+_SAMPLES: Final[Mapping[type, Sequence[Any]]] = {
+    bool: (True, False),
+    int: (0, 1, 20260101),
+    float: (0.0, 0.5),
+    bytes: (b"", b"\0"),
+    decimal.Decimal: (decimal.Decimal(0), decimal.Decimal("0.5")),
+    datetime.datetime: (_NOON, _NOON.replace(tzinfo=datetime.UTC)),
+    datetime.date: (_NOON.date(),),
+    datetime.time: (_NOON.time(),),
+    datetime.timedelta: (datetime.timedelta(seconds=1),),
+    uuid.UUID: (uuid.UUID(int=1),),
+    list: ([],),
+    tuple: ([],),
+}
+_JSON: Final = ("json", "jsonb")
+_TEXTS: Final = ("text", "varchar", "bpchar", "name")
+
+
+def misfits(connection: Connection, table: Table, columns: Sequence[Column]) -> Iterator[str]:
+    """Each column that takes no value of its field, with what to do about it."""
+    has = {column.name: column for column in table.columns}
+    for column in columns:
+        there = has[column.name]
+        if column.holds is None or there.type_name in _JSON or not there.built_in:
+            continue
+        if not _fits(connection, column.holds, there):
+            yield (
+                f"its column {column.name} is {there.type}, which takes no {type_name(column.holds)}, as the field "
+                "is: change the type of one of both"
+            )
+
+
+def _fits(connection: Connection, holds: Any, there: Has) -> bool:
+    samples = next((_SAMPLES[base] for base in holds.__mro__ if base in _SAMPLES), None)
+    if samples is None:
+        return holds is str  # else a document, which is written as JSON alone
+    return there.type_name in _TEXTS or any(_taken(connection, sample, there.type) for sample in samples)
+
+
+def _taken(connection: Connection, sample: Any, tp: str) -> bool:
+    written = bytes(Transformer(connection).get_dumper(sample, PyFormat.TEXT).dump(sample) or b"").decode()
+    try:
+        connection.execute(sql.SQL("SELECT CAST(%s::text AS {})").format(sql.SQL(tp)), (written,))
+    except psycopg.DataError:
+        return False
+    return True

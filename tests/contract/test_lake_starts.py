@@ -1,0 +1,141 @@
+"""Starts of sinks for tables of a lake whose place cannot be used: what no waiting mends is said with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from kafka_eos.connectors.delta import DeltaSink
+from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors.lake.sink import LakeSink
+from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.ids import Term
+from kafka_eos.interfaces import JobContext
+from tests.contract import s3_server
+from tests.contract.lakes import COLUMNS, DeltaLake, IcebergLake, Lake
+
+JOB = JobContext("orders", Term(1), {})
+MAY_WRITE = "The user of the job must be able to make, write and remove files there"
+Made: TypeAlias = Callable[[Path, int, str], LakeSink[Any]]
+
+
+class Sale(msgspec.Struct):
+    user: str
+    n: int
+
+
+def delta(home: Path, port: int, bucket: str) -> LakeSink[Any]:
+    address = s3_server.address(port, "starts/delta").replace(s3_server.BUCKET, bucket)
+    return DeltaSink(address, value=Sale, create=True)
+
+
+def iceberg(home: Path, port: int, bucket: str) -> LakeSink[Any]:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{home}/{bucket}.db",
+        "warehouse": f"s3://{bucket}/starts/iceberg",
+        "s3.endpoint": f"http://127.0.0.1:{port}",
+        "s3.region": "us-east-1",
+    }
+    return IcebergSink("shop.sales", properties=properties, value=Sale, create=True)
+
+
+@pytest.mark.parametrize("made", [delta, iceberg])
+def test_a_bucket_that_refuses_is_said_at_once_and_one_that_is_away_may_come_back(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_server.reachable(tmp_path / "s3") as port:
+        sink = made(tmp_path, port, s3_server.BUCKET)
+        sink.check(JOB)
+        sink.check(JOB)
+        with pytest.raises(ConfigError, match="there is no bucket nowhere: make it first"):
+            made(tmp_path, port, "nowhere").check(JOB)
+
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        with pytest.raises(ConfigError, match=r"put, get, delete and list objects.* AWS_ACCESS_KEY_ID .* say who"):
+            made(tmp_path, port, s3_server.BUCKET).check(JOB)
+
+    for name, value in s3_server.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Retryable, match=r"could not look for .*(Could not connect|NETWORK_CONNECTION)"):
+        made(tmp_path, port, s3_server.BUCKET).check(JOB)
+
+
+@pytest.mark.parametrize("make", [DeltaLake, IcebergLake])
+def test_a_directory_in_which_nothing_can_be_staged_is_refused(make: Callable[[Path], Lake], tmp_path: Path) -> None:
+    lake = make(tmp_path)
+    place = lake.where / "data" if isinstance(lake, IcebergLake) else lake.where
+    place.mkdir(exist_ok=True)
+    (place / CONTROL).write_text("no directory")
+
+    with pytest.raises(ConfigError, match=rf"could not write beside the files of .*{MAY_WRITE}"):
+        lake.sink().check(JOB)
+
+
+def test_a_start_leaves_nothing_of_its_trial(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    lake.sink().check(JOB)
+
+    assert [*(lake.where / CONTROL).iterdir()] == []
+    assert isinstance(DeltaTable(lake.where), DeltaTable) and lake.versions() == 1
+
+
+def test_a_table_that_cannot_be_made_where_it_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/file/lake"}
+
+    for sink in (
+        DeltaSink(tmp_path / "file/table", value=Sale, create=True),
+        IcebergSink("shop.sales", properties=catalog, value=Sale, create=True),
+    ):
+        with pytest.raises(ConfigError, match=rf"could not create .*{MAY_WRITE}"):
+            sink.check(JOB)
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("sqlite:///{home}/none/catalog.db", r"its directory is not there\. Make it: mkdir -p .*/none\. Or name"),
+        ("sqlite:///{home}/text", "what is there is no database"),
+        ("sqlite:///{home}", "it is no file"),
+        ("sqllite:///{home}/catalog.db", r"cannot be opened: .*sqllite.* PYICEBERG_CATALOG__DEFAULT__URI"),
+        ("{home}/catalog.db", r"cannot be opened: .* PYICEBERG_CATALOG__DEFAULT__URI"),
+        ("mysql+pymysql://host/db", "could not look for default:shop.sales: .*not installed"),
+    ],
+)
+def test_a_catalog_that_no_waiting_opens_is_refused(uri: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(str(COLUMNS))
+    properties = {"type": "sql", "uri": uri.format(home=tmp_path)}
+
+    with pytest.raises(ConfigError, match=why):
+        IcebergSink("shop.sales", properties=properties, value=Sale, create=True).check(JOB)
+
+
+def test_a_catalog_of_pyiceberg_s_own_configuration_is_looked_at_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", f"sqlite:///{tmp_path}/none/catalog.db")
+
+    with pytest.raises(ConfigError, match=r"catalog 'default' is .*: its directory is not there"):
+        IcebergSink("shop.sales", value=Sale, create=True).check(JOB)
+
+
+@pytest.mark.parametrize(("make", "word"), [(DeltaLake, "log"), (IcebergLake, "metadata")])
+def test_a_table_that_is_gone_is_asked_for_with_what_its_format_calls_it(
+    make: Callable[[Path], Lake], word: str, tmp_path: Path
+) -> None:
+    gone: LakeSink[Any] = (
+        DeltaSink(tmp_path / "gone", value=Sale, create=True)
+        if make is DeltaLake
+        else IcebergSink("shop.gone", properties=IcebergLake(tmp_path).properties, value=Sale, create=True)
+    )
+    known = JobContext("orders", Term(2), {}, known_in=frozenset({gone.scope(JOB)}))
+
+    with pytest.raises(ConfigError, match=f"Bring it back, with its {word}"):
+        gone.check(known)
