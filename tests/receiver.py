@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import Any, Final
 
 Script = Callable[[str, Any], tuple[int, dict[str, str]] | None]
 """``script(key, body)``: the status and the headers to answer with; None takes the request."""
 OK: Final = 200
+RESET: Final = 1
+"""In place of a status: no answer, the connection is reset."""
+SILENCE: Final = 2
+"""No answer, until the other side gives up."""
 
 
 @dataclass
@@ -50,6 +57,19 @@ class Receiver:
             return (OK, {}) if said is None else (-said[0], said[1])
 
 
+def flaky(seed: int) -> Script:
+    """One request in four fails, in each way that there is; half of these have been taken."""
+    chance = Random(seed)
+
+    def script(key: str, body: Any) -> tuple[int, dict[str, str]] | None:
+        if chance.random() > 0.25:
+            return None
+        status = chance.choices((500, 503, RESET, SILENCE), (6, 6, 6, 1))[0]
+        return status * chance.choice((1, -1)), {}
+
+    return script
+
+
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     """A receiver of its own, at a port of its own. A negative status takes the request and answers with the other."""
@@ -65,11 +85,22 @@ def receiving() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, headers = receiver.answer(self.headers["Idempotency-Key"], body, dict(self.headers))
+            if status in (RESET, SILENCE):
+                self._leave(status)
+                return
             self.send_response(status, None)
             for name, value in {"Content-Length": "2", **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(b"{}")
+
+        def _leave(self, how: int) -> None:
+            self.close_connection = True
+            with suppress(OSError):
+                if how == SILENCE:
+                    self.connection.recv(1)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
             """Nothing."""

@@ -1169,6 +1169,52 @@ def test_every_decision_has_a_status_and_those_that_are_replaced_name_the_new_on
         assert status[1].startswith("In force") or re.match(r"Replaced by \[decision \d+\]\(", status[1]), decision.name
 
 
+CONNECTORS = {
+    "kafka": ("kafka-sinks", "kafka-sources"), "files": ("files",), "postgres": ("postgres",), "delta": ("delta",),
+    "dbapi": ("writing-a-sink",), "iceberg": ("iceberg",), "http": ("http",), "idempotent": ("idempotent",),
+}  # fmt: skip
+
+
+def test_every_connector_has_a_page() -> None:
+    packages = (ROOT / "connectors").glob("*/__init__.py")
+    public = {each.parent.name for each in packages if re.search(r'"\w+(Sink|Source)"', each.read_text())}
+
+    assert public == CONNECTORS.keys()
+
+
+@pytest.mark.parametrize("page", [page for pages in CONNECTORS.values() for page in pages])
+def test_a_page_of_a_connector_says_what_it_guarantees_under_which_conditions_and_what_faults_do(page: str) -> None:
+    path = ROOT / f"docs/{page}.md"
+    text = path.read_text(encoding="utf-8")
+
+    assert re.search(r"exactly[ -]once|effectively once", text)
+    assert {len(row) for row in rows(text, "condition")} == {2}
+    assert {len(row) for row in rows(text, "fault")} == {2}
+    assert blocks(path, "python")
+
+
+def test_the_pipeline_with_a_sink_of_kafka_writes_as_shown(
+    tmp_path: Path, bootstrap: str, topic: Callable[..., str]
+) -> None:
+    """The pipeline of docs/kafka-sinks.md as it is, but for its topics."""
+    orders, invoices = topic(2), topic(2)
+    (shown,) = blocks(ROOT / "docs/kafka-sinks.md", "python")
+    shown = shown.replace('KafkaSource("orders"', f'KafkaSource("{orders}"').replace("3 * 3600", "600")
+    (tmp_path / "invoices.py").write_text(shown.replace('"invoices",\n        value', f'"{invoices}",\n        value'))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for amount in (3, 2):
+        producer.produce(orders, json.dumps({"user": "ann", "amount": amount}), key="ann")
+    assert producer.flush(PATIENCE) == 0
+    given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
+
+    ref = AppRef(tmp_path / "invoices.py")
+    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+
+    found = read(bootstrap, invoices)
+    assert [(each.key(), json.loads(each.value())["cents"]) for each in found] == [(b"ann", 300), (b"ann", 200)]
+    assert [dict(each.headers())["currency"] for each in found] == [b"EUR", b"EUR"]
+
+
 def test_every_page_is_linked_from_another() -> None:
     linked = {
         (page.parent / link.partition("#")[0]).resolve()

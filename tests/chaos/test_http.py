@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
-from tests.chaos.running import running
+from tests.chaos.running import audit_passes, running
 from tests.marks import campaign
-from tests.receiver import Receiver, receiving
+from tests.receiver import Receiver, flaky, receiving
 
 SENDING = ("sink.prepare.after", "commit.before", "outbox.before", "outbox.between", "outbox.after", "commit.after")
 AGAIN = (
@@ -24,6 +23,15 @@ AGAIN = (
     "outbox.after=kill",
     "receipt.before=kill",
 )
+FLAKY = (
+    "sink.prepare.after",
+    "outbox.between",
+    "worker.ack.before",
+    "outbox.after",
+    "commit.between",
+    "receipt.before",
+)
+"""Steps of workers and of the supervisor."""
 RECORDS = 150
 
 
@@ -54,7 +62,7 @@ def check(job: Job, receiver: Receiver) -> None:
     assert sorted(arrived) == sorted(wanted)
     assert by_account(arrived) == by_account(wanted)
     assert sorted((row["account"], row["total"], row["id"]) for row in in_kafka) == sorted(wanted)
-    waiting = [path.name for path in Path(job.environment["TEST_OUTBOX"]).iterdir()]
+    waiting = [path.name for outbox in job.directory.glob("outbox*") for path in outbox.iterdir()]
     assert [name for name in waiting if not name.startswith((".committed.", ".life."))] == []
     assert harness.open_transactions(job) == []
 
@@ -88,6 +96,29 @@ def test_a_receiver_that_honours_keys_has_each_row_once_whenever_the_job_dies(
 
     check(job, receiver)
     assert max(receiver.asked.values()) > 1, "nothing was sent twice, so nothing is shown"
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+@pytest.mark.parametrize(("workers", "rows"), [(1, 1), (3, 5)])
+def test_receivers_that_fail_now_and_then_have_each_row_once_whoever_dies(
+    sending: Callable[..., Job], receiver: Receiver, workers: int, rows: int
+) -> None:
+    """One of HttpSink, one of IdempotentSink. They answer 500, reset connections and say nothing, taken or not."""
+    with receiving() as other:
+        receiver.script, other.script = flaky(workers), flaky(workers + 10)
+        job = sending(
+            KAFKA_EOS_PARALLELISM=workers,
+            TEST_ROWS=rows,
+            TEST_SENDER="both",
+            TEST_OTHER_URL=other.url,
+            TEST_TIMEOUT=0.5,
+        )
+        job.run(";".join(f"{point}=kill" for point in FLAKY))
+
+        check(job, receiver)
+        check(job, other)
+        audit_passes(job)
 
 
 @pytest.mark.campaign
