@@ -17,7 +17,7 @@ from kafka_eos.connectors.files.names import Part
 from kafka_eos.connectors.lake import names
 from kafka_eos.connectors.lake.names import Promise
 from kafka_eos.connectors.lake.replacing import Replacement, misfit, replacement
-from kafka_eos.connectors.lake.standings import OVER, Seen, judged
+from kafka_eos.connectors.lake.standings import OVER, Seen, judged, lacking
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, LakeLife, LakeTable, Overtaken
 from kafka_eos.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
@@ -213,6 +213,14 @@ class LakeCommitter:
         fence = self._table.look(LakeLife(job, identity)).fence
         state = LifeState.OVER if fence == OVER else LifeState.ENDED
         return Life(identity, self._table.text, "its mark", None if fence in (None, OVER) else Term(fence), state)
+
+    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """See ``interfaces.Remembers``."""
+        seen = self._table.look(LakeLife(ctx.job, ctx.identity))
+        if not lacking(seen, newest, {Promise.read(each.payload).table for each in committables}):
+            return None
+        last = "nothing" if seen.fence is None else f"term {seen.fence} and epoch {seen.marker or 'none'} at most"
+        return f"the {self._table.log} of {self._table.text} has {last} of this job"
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a file for those who look for lives, and the fence in the log is what counts."""

@@ -19,6 +19,7 @@ Rule: a file that is not there proves nothing by itself. What proves that it was
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from kafka_eos.ids import EpochId
@@ -50,6 +51,23 @@ class Seen:
     def knows(self, of: EpochId) -> bool:
         """Whether the life has a fence here that is as old as what an epoch's term has staged."""
         return self.fence is not None and (self.since is None or self.since <= of.term.n)
+
+
+def lacking(seen: Seen, newest: EpochId, wrote_to: Set[str]) -> bool:
+    """Whether the log is older than ``newest``, which the life has finished here: it was put back to an older copy.
+
+    ``wrote_to``: the tables that the epoch has written to in this one's place; none if it had no rows. The term of an
+    epoch has left a fence before it, so a copy of before that start shows in any case. A log without a fence is that of
+    a table that somebody has made anew, unless it is the same table.
+    """
+    if seen.fence is None:
+        return seen.table in wrote_to
+    if seen.since is not None and seen.since > newest.term.n:  # a start has begun anew there
+        return False
+    if seen.fence < newest.term.n:
+        return True
+    marker = seen.marker
+    return bool(wrote_to) and (marker is None or (marker.term, marker.epoch) < (newest.term, newest.epoch))
 
 
 def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:

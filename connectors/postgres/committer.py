@@ -22,7 +22,7 @@ from kafka_eos.connectors.tables.details import detail
 from kafka_eos.connectors.tables.lives import Open, expect_held, signs
 from kafka_eos.connectors.tables.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
 from kafka_eos.errors import Bug, CommittableLost, Retryable
-from kafka_eos.ids import JobIdentity
+from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import (
     CommitPermit,
     Committable,
@@ -155,6 +155,21 @@ class PostgresCommitter:
             marks = self._ledger.marks(connection, ctx.job)
             entries = self._ledger.staged(connection, ctx.job)
         return signs(self._scope, marks, [Open(of.identity, self._entry(of), of.term, of.age) for of in entries])
+
+    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """See ``interfaces.Remembers``."""
+        with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
+            marks = self._ledger.marks(connection, ctx.job) if self._ledger.is_there(connection) else ()
+            mark = next((mark for mark in marks if mark.identity == ctx.identity), None)
+            if mark is None or mark.over:
+                return None
+            promises = [Promise.read(each.payload) for each in committables]
+            standings = {self._ledger.standing(connection, promise) for promise in promises}
+        if None in standings:
+            raise Retryable(f"the server of {self._scope} follows another one, and may be behind it")
+        if mark.term < newest.term:
+            return f"{self._scope} has term {mark.term} of this job at most"
+        return None if standings <= {Standing.COMMITTED} else f"{self._scope} has no commit of epoch {newest}"
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""

@@ -55,12 +55,10 @@ def earlier(storage: CheckpointStorage, job: str, terms: Iterable[Term]) -> froz
     return frozenset(JobIdentity(claim.identity) for claim in claims if claim.identity is not None)
 
 
-def known_in(storage: CheckpointStorage, job: str) -> frozenset[str]:
-    """Scopes of the sinks that knew the job when it decided its newest epoch; empty if it has decided none."""
-    newest = max(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)), default=None)
-    if newest is None:
-        return frozenset()
-    return frozenset(records.load(storage, Manifest, paths.manifest_name(newest), job).known_in)
+def newest(storage: CheckpointStorage, job: str) -> Manifest | None:
+    """Of the newest epoch that the job has decided; None if it has decided none."""
+    found = max(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)), default=None)
+    return None if found is None else records.load(storage, Manifest, paths.manifest_name(found), job)
 
 
 def forget(storage: CheckpointStorage) -> None:
@@ -73,10 +71,10 @@ def context(storage: CheckpointStorage, job: str, settings: Mapping[str, Json]) 
     found = find(storage, job)
     if found is not None:
         return context_of(found, Term(0), settings)
-    newest = max(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)), default=None)
-    if newest is None:
+    manifest = newest(storage, job)
+    if manifest is None:
         return JobContext(job, Term(0), settings)
-    text = records.load(storage, Manifest, paths.manifest_name(newest), job).identity
+    text = manifest.identity
     return JobContext(job, Term(0), settings, None if text is None else JobIdentity(text), owns_nameless=text is None)
 
 

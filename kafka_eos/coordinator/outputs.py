@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, RegistryAway, Retryable
 from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import Advises, Committer, JobContext, Json, OneScope, Sink, Staged
+from kafka_eos.ids import JobIdentity
+from kafka_eos.interfaces import Advises, Committer, JobContext, Json, OneScope, Remembers, Sink, Staged
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 
@@ -68,6 +70,23 @@ class Outputs:
                         f"the sinks {other!r} and {node.name!r} write to the same table under two names, {known} and "
                         f"{scope}: what one of them has committed would count for both. Give both the same name"
                     )
+
+    def expect_remembered(self, ctx: JobContext, newest: Manifest) -> None:
+        """ConfigError if a system lacks what this life has finished there: it was put back to an older copy."""
+        if newest.identity is None:  # older than identities: what it left is told apart by its names alone
+            return
+        told, lacking = replace(ctx, identity=JobIdentity(newest.identity)), list[str]()
+        for scope, committer in self.committers.items():
+            some = [each for each in newest.committables if each.scope == scope]
+            if isinstance(committer, Remembers) and (some or scope in newest.known_in):
+                lacking += filter(None, [committer.lacks(told, newest.id, some)])
+        if lacking:
+            raise ConfigError(
+                f"{'; '.join(lacking)}. Job {ctx.job!r} has finished epoch {newest.id}, so an older copy was put back: "
+                "rows are missing that nobody would write again. Bring back the newer one, or the checkpoints of the "
+                "copy's time. To go on without these rows, begin with a savepoint in another directory: kafka-eos "
+                "savepoint trigger, and then --checkpoint-dir and --from"
+            )
 
     def staged(self, ctx: JobContext) -> list[Staged]:
         """What any life of the job's name has open in any sink."""

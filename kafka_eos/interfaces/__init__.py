@@ -57,7 +57,7 @@ from kafka_eos.interfaces.commits import (
 from kafka_eos.interfaces.contexts import JobContext, TaskContext
 from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
 from kafka_eos.interfaces.guarantees import Advises, Guarantee, OneScope, Priced, SaysWhy, Unshared
-from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, TellsLives
+from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, Remembers, TellsLives
 from kafka_eos.interfaces.patterns import Pattern
 from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
 from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
@@ -156,6 +156,7 @@ __all__ = [
     "ReadsBack",
     "RejectRecord",
     "RejectRow",
+    "Remembers",
     "Resources",
     "Retries",
     "RowCount",

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from kafka_eos.ids import JobIdentity, Term
+from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.interfaces.commits import Committable
 from kafka_eos.interfaces.contexts import JobContext
 
 
@@ -67,4 +68,18 @@ class HoldsLife(TellsLives, Protocol):
         """Take the mark of a life away, *then* undo and fence all that it has open. Returns names.
 
         Of another life, or of this one if its start is refused before it has decided anything.
+        """
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A committer whose system still tells, after the receipt, how far a life has come there."""
+
+    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """What is not there any more of this life, which has finished ``newest``; None if nothing is missing.
+
+        ``committables`` are those that this epoch had in the committer's scope; it may have had none. Asked at a start,
+        before anything is changed: what is missing shows that the system was put back to an older copy. The trap: one
+        that knows nothing of the life may be another one, which somebody has made on purpose; then the answer is None.
+        Raises Retryable if nobody can tell now.
         """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -12,12 +14,14 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.chaos.harness import APPS, Job
-from tests.chaos.running import events, manifests, refused, running
+from tests.chaos.running import Running, events, manifests, refused, running
 from tests.chaos.test_savepoints import kafka_eos
 from tests.marks import campaign
 
 NOWHERE = "127.0.0.1:1"
 NUMBERS = list(range(100))
+EPOCHS = 100
+"""More than the job has."""
 
 
 @pytest.fixture
@@ -96,6 +100,59 @@ def test_who_makes_the_tables_goes_on_with_empty_ones(job: Job) -> None:
     job.name = "another"
     job.run()
     assert rows(job) == [NUMBERS] * 3
+
+
+@pytest.mark.chaos
+def test_an_older_copy_that_was_put_back_refuses_the_next_start_until_the_newer_one_is_there(job: Job) -> None:
+    """A copy of a moment ago: the job has not been started since, and has finished an epoch with rows for each."""
+    with running(job, ";".join(["receipt.after=stop"] * EPOCHS)) as run:
+        turns = iter(range(1, EPOCHS))
+        _until_rows_are_committed(run, turns)
+        keep(job, "older")
+        run.send(signal.SIGCONT)
+        _until_rows_are_committed(run, turns)
+    keep(job, "newer")
+    put_back(job, "older")
+
+    for _ in range(2):  # the first refusal changes nothing that the second one looks at
+        said = refused(job, 2)
+        assert f"the log of {job.environment['TEST_TABLES']}/delta has term 1 and epoch" in said
+        assert "the metadata of default:shop.numbers has term 1 and epoch" in said
+        assert "has no commit of epoch" in said and "an older copy was put back" in said
+    put_back(job, "newer")
+    job.run()
+
+    assert rows(job) == [NUMBERS] * 3
+
+
+def _until_rows_are_committed(run: Running, turns: Iterator[int]) -> None:
+    """The supervisor stands behind the receipt of an epoch that has rows for all three tables."""
+    for turn in turns:
+        run.until_stopped(turn)
+        if len(manifests(run.job)[-1].committables) == 3:
+            return
+        run.send(signal.SIGCONT)
+    raise AssertionError(f"no epoch had rows; log:\n{run.log[-3000:]}")
+
+
+BOOKS = ("kafka_eos.ledger", "kafka_eos.lives", "kafka_eos.staged", "numbers")
+
+
+def keep(job: Job, copy: str) -> None:
+    """All that there is of the three tables, under a name."""
+    home = Path(job.environment["TEST_TABLES"])
+    shutil.copytree(home, home.with_name(copy))
+    ask(job, f"CREATE SCHEMA {copy}")
+    for table in BOOKS:
+        ask(job, f"CREATE TABLE {copy}.{table.rpartition('.')[2]} AS TABLE {table}")
+
+
+def put_back(job: Job, copy: str) -> None:
+    home = Path(job.environment["TEST_TABLES"])
+    shutil.rmtree(home)
+    shutil.copytree(home.with_name(copy), home)
+    for table in BOOKS:
+        ask(job, f"TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {copy}.{table.rpartition('.')[2]}")
 
 
 @pytest.mark.campaign

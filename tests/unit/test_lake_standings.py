@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafka_eos.connectors.lake.standings import OVER, Seen, judged
+import pytest
+
+from kafka_eos.connectors.lake.standings import OVER, Seen, judged, lacking
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Standing
 
@@ -83,3 +85,32 @@ def test_a_file_that_is_not_there_is_lost_only_if_the_log_says_that_it_was_not_c
 def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -> None:
     """Behind every term, and a number of 64 bits, as Delta keeps them."""
     assert OVER == 4_611_686_018_427_387_903
+
+
+@pytest.mark.parametrize(
+    ("fence", "since", "marker", "wrote", "is_older"),
+    [
+        (3, 1, OF, True, False),
+        (4, 1, at(6, 4), True, False),
+        (OVER, 1, OF, True, False),
+        (3, 1, at(4, 3), True, True),
+        (3, 1, None, True, True),
+        (3, 1, at(9, 2), True, True),  # a number that comes again after going back is another epoch
+        (3, 1, at(4, 3), False, False),  # the epoch had no rows for it, so nobody can tell
+        (2, 1, at(9, 2), False, True),  # the start that decided the epoch has left its fence
+        (2, None, None, False, True),
+        (4, 4, None, True, False),  # a start of before this was looked at has begun anew there
+        (None, None, None, True, True),  # the same table, and nothing of the life
+        (None, None, None, False, False),
+    ],
+)
+def test_a_log_is_older_than_what_was_finished_there_if_it_lacks_its_start_or_its_commit(
+    fence: int | None, since: int | None, marker: EpochId | None, wrote: bool, is_older: bool
+) -> None:
+    seen = Seen("table", "schema", 7, fence, marker, since)
+
+    assert lacking(seen, OF, {"table"} if wrote else set()) is is_older
+
+
+def test_a_table_that_somebody_has_made_anew_lacks_nothing() -> None:
+    assert not lacking(Seen("another", "schema", 7, None, None), OF, {"table"})
