@@ -99,6 +99,7 @@ MAY_IMPORT: Mapping[str, str] = {
 POSTGRES = (
     "client",
     "committer",
+    "fitting",
     "inserting",
     "ledger",
     "prepared",
@@ -110,6 +111,8 @@ POSTGRES = (
     "telling",
 )
 """Modules of the connector that work with psycopg."""
+ICEBERG = ("catalogs", "durable", "partitions", "table")
+"""Those that work with pyiceberg."""
 FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
 LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}
 """Imported when they are called for: loading the one room does not load the other."""
@@ -282,8 +285,11 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
         ),
         ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.schemas.registries.registry"}),
         ("deltalake", {"kafka_eos.connectors.delta.log"}),
-        ("pyiceberg", {f"kafka_eos.connectors.iceberg.{name}" for name in ("table", "durable", "partitions")}),
-        ("sqlalchemy", {"kafka_eos.connectors.iceberg.table"}),
+        (
+            "pyiceberg",
+            {f"kafka_eos.connectors.iceberg.{name}" for name in ICEBERG},
+        ),
+        ("sqlalchemy", {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "table")}),
         ("boto3", {"kafka_eos.connectors.files.s3.client"}),
         ("botocore", {"kafka_eos.connectors.files.s3.client"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py

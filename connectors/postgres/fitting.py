@@ -33,7 +33,7 @@ _SAMPLES: Final[Mapping[type, Sequence[Any]]] = {
     datetime.date: (_NOON.date(),),
     datetime.time: (_NOON.time(),),
     datetime.timedelta: (datetime.timedelta(seconds=1),),
-    uuid.UUID: (uuid.UUID(int=1),),
+    uuid.UUID: (uuid.UUID("c0ffee00-0000-4000-8000-000000000000"),),
     list: ([],),
     tuple: ([],),
 }
