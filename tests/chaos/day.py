@@ -337,7 +337,7 @@ def _settings(speed: float, broker: Secured, certificate: Path, checkpoints: str
 
 def live(directory: Path, speed: float) -> list[str]:
     """One day; the cells of its row. Raises AssertionError if an alert, an output or a line is not as it should be."""
-    began, load = time.monotonic(), os.getloadavg()[0]
+    began, load, code = time.monotonic(), os.getloadavg()[0], commit()
     with production(directory, speed) as day:
         day.look(day.hosts[0])
         for fault in day.faults():
@@ -354,7 +354,7 @@ def live(directory: Path, speed: float) -> list[str]:
     minutes = (time.monotonic() - began) / 60
     faults = "; ".join(f"{name}: {alerts}" for name, alerts, _ in day.told)
     now, loads = datetime.now(UTC), f"{load:.1f} … {os.getloadavg()[0]:.1f}"
-    return [f"{now:%Y-%m-%d %H:%M}", commit(), f"{speed:g}", f"{minutes:.0f}", f"{records:,}", faults, headline, loads]
+    return [f"{now:%Y-%m-%d %H:%M}", code, f"{speed:g}", f"{minutes:.0f}", f"{records:,}", faults, headline, loads]
 
 
 def _exact(day: Day) -> int:
