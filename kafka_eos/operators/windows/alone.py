@@ -32,6 +32,7 @@ class AloneWindows(WindowOperator):
     def __init__(self, node: Windows, assigner: Paned) -> None:
         super().__init__(node)
         self._assigner = assigner
+        self._purges = node.trigger is not None and node.trigger.purges
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         held, of = self._contents.codec, self._definition

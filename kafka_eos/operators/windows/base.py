@@ -58,7 +58,6 @@ class WindowOperator:
         self._lateness, self._late = node.lateness, node.late
         self._by_count = trigger if isinstance(trigger, OnCount) else None
         self._by_clock = ByClock(trigger, node.key_codec) if isinstance(trigger, OnClock) else None
-        self._purges = trigger is not None and trigger.purges
         self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:

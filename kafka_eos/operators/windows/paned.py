@@ -1,7 +1,8 @@
 """Windows that are made of panes: each row is added to one pane, and a window is what its panes hold together.
 
 A pane waits for the end of the first window that has it; while panes stay behind when a window is over, the newest of
-them waits for the end of the next one. With ``lateness`` panes are kept so much longer.
+them waits for the end of the next one. With ``lateness`` panes are kept so much longer. No result lets go of rows: they
+belong to others, too.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class PanedWindows(WindowOperator):
         return self._made_of(batch, refused, made)
 
     def _changed(self, place: _Place, acc: Any, item: Any) -> tuple[Any, list[Result]]:
-        """What a place holds with one row more, ABSENT if it has let go of it; and the results that the row makes."""
+        """What a place holds with one row more, and the results that the row makes."""
         key, pane = place
         ends = self._assigner.ends(pane)
         over = [] if ends[0] - 1 > self._timers.now(key) else self._over(place)
@@ -91,12 +92,9 @@ class PanedWindows(WindowOperator):
         if over or not self._is_full(changed):
             return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
         results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]
-        return ABSENT if self._purges else (0, changed[1]), results
+        return (0, changed[1]), results
 
     def _keep(self, place: _Place, changed: Any, cells: MutableMapping[_Place, Any]) -> None:
-        if changed is ABSENT:
-            cells.pop(place, None)
-            return
         if place not in cells:
             self._begin(place)
             if not self._first.is_tried:
@@ -125,9 +123,6 @@ class PanedWindows(WindowOperator):
         for end in ends:
             if found := self._there(key, end):
                 results.append((end - 1, self._emitted(key, self._assigner.start(end), end, list(found.values()))))
-        for pane in changed if self._purges else ():
-            if self._assigner.ends(pane)[-1] > passed:
-                self._delete(key, pane)
         return results
 
     def _there(self, key: Any, end: int) -> dict[int, Any]:

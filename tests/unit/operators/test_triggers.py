@@ -85,6 +85,20 @@ def test_by_count_a_window_has_a_result_with_each_so_many_rows_and_the_whole_at_
     assert found == [(0, 10, 3), (0, 10, 15), (0, 10, 31)]
 
 
+def test_a_result_that_a_row_makes_has_no_update_number_of_a_fold_before_it(tmp_path: Path) -> None:
+    def verb(keyed: KeyedStream[str, int]) -> Stream[Any]:
+        totals = keyed.fold(name="total", init=int, step=add, emit=lambda key, total: total)
+        return totals.key_by(str, name="by-total", values=int).window(TEN, trigger=on_count(1)).reduce(add, name="w")
+
+    with ExitStack() as closing:
+        bench, _ = opened(tmp_path, closing, verb)
+        bench.open()
+        push(bench, 0, 1)
+
+    assert [found.value for found in bench.values] == [1, 2]
+    assert [batch.updates for batch in bench.out] == [None] * len(bench.out)
+
+
 def test_rows_of_several_windows_are_counted_in_each() -> None:
     found = out(summed(TEN, on_count(2)), [(0, 1), (11, 10), (5, 2), (12, 20), (40, 0)], bounded(0.02))
 

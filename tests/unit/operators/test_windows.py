@@ -133,6 +133,15 @@ def test_edges_belong_to_the_window_that_begins_there(assigner: Any, expected: l
     assert [(start, end, value) for _, start, end, value in shown(out)] == expected
 
 
+@pytest.mark.parametrize("lateness", [0, 5])
+def test_rows_of_which_none_has_a_calendar_day_are_refused(lateness: int) -> None:
+    verbs = flow(lambda s: summed(s.window(days("UTC"), lateness=lateness)), DeadLetters(MemorySink()))
+
+    out = run_local(verbs, {"source": [("a", 10**15, 1), ("b", 10**15, 2)]})
+
+    assert (out["sink"], len(out["source-dead-letters"])) == ([], 2)
+
+
 @pytest.mark.parametrize(
     ("zone", "day", "hours"),
     [
