@@ -3,8 +3,8 @@
     msgpack, json      plain values: dicts, lists, text, numbers
     avro               dicts, by the stored schema
     counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
-    elements-…         lists of values with their places in event time
-    row-panes-…        values by the number of the row that each begins with
+    elements-…         lists of ``{"value": the value, "place": where it is in event time}``
+    row-panes-…        lists of ``{"first": the number of the row that a pane begins with, "value": what it holds}``
     maybe-…            the value, or None
     key, raw, utf-8    as ever
     anything else      what ``register_codec`` was told, or the bytes
@@ -55,9 +55,9 @@ def stored_codec(name: str, schema: Json) -> Codec[Any]:
     if name.startswith(_COUNTED):
         return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
     if name.startswith(_ELEMENTS):
-        return Elements(stored_codec(name.removeprefix(_ELEMENTS), schema))
+        return _PlainElements(stored_codec(name.removeprefix(_ELEMENTS), schema))
     if name.startswith(_ROW_PANES):
-        return RowPanes(stored_codec(name.removeprefix(_ROW_PANES), schema))
+        return _PlainRowPanes(stored_codec(name.removeprefix(_ROW_PANES), schema))
     if name.startswith(_MAYBE):
         return Maybe(stored_codec(name.removeprefix(_MAYBE), schema))
     made = _MADE.get(name)
@@ -131,6 +131,43 @@ class _PlainCounted:
     def decode(self, data: bytes) -> dict[str, Any]:
         updates, accumulator = self._pair.decode(data)
         return {"updates": updates, "accumulator": accumulator}
+
+
+class _PlainElements:
+    """What ``Elements`` stores, as dicts: no table holds values and places in one list."""
+
+    def __init__(self, inner: Codec[Any]) -> None:
+        self._elements = Elements(inner)
+        self.name, self.schema = self._elements.name, self._elements.schema
+
+    def encode(self, value: Any) -> bytes:
+        return self._elements.encode(
+            [(each["value"], tuple(each["place"])) for each in _dicts(value, "value", "place")]
+        )
+
+    def decode(self, data: bytes) -> list[dict[str, Any]]:
+        return [{"value": each, "place": list(place)} for each, place in self._elements.decode(data)]
+
+
+class _PlainRowPanes:
+    """What ``RowPanes`` stores, as dicts: in no table a field is called by a number."""
+
+    def __init__(self, inner: Codec[Any]) -> None:
+        self._panes = RowPanes(inner)
+        self.name, self.schema = self._panes.name, self._panes.schema
+
+    def encode(self, value: Any) -> bytes:
+        return self._panes.encode({each["first"]: each["value"] for each in _dicts(value, "first", "value")})
+
+    def decode(self, data: bytes) -> list[dict[str, Any]]:
+        return [{"first": first, "value": held} for first, held in self._panes.decode(data).items()]
+
+
+def _dicts(value: Any, *names: str) -> list[Mapping[str, Any]]:
+    """A list of dicts that have these fields. ValueError if it is another value."""
+    if not (isinstance(value, list) and all(isinstance(each, Mapping) and each.keys() == {*names} for each in value)):
+        raise ValueError(f"expected a list of dicts with the fields {', '.join(names)}")
+    return value
 
 
 class _Opaque(BytesCodec):

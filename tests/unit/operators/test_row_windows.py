@@ -289,7 +289,7 @@ def test_what_windows_of_rows_hold_with_a_time_to_live_is_read_without_the_progr
     (state,) = bench.snapshot("sums").states
     name, schema = state["value"]["name"], state["value"]["schema"]
     codec = stored_codec(name, schema)
-    held = {"updates": 3, "accumulator": {0: 3, 2: 4}}
+    held = {"updates": 3, "accumulator": [{"first": 0, "value": 3}, {"first": 2, "value": 4}]}
 
     assert (name, codec.decode(codec.encode(held))) == ("counted-row-panes-msgpack", held)
 

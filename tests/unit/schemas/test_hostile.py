@@ -133,7 +133,7 @@ CODECS: dict[str, Callable[[], tuple[Any, Any]]] = {
 }
 BEHIND_A_CHECKSUM = {
     "Counted", "EachValue", "Elements", "KeyCodec", "Marked", "Maybe", "MsgpackList", "Partials", "RowPanes",
-    "WindowedCodec", "_Opaque", "_Plain", "_PlainCounted",
+    "WindowedCodec", "_Opaque", "_Plain", "_PlainCounted", "_PlainElements", "_PlainRowPanes",
 }  # fmt: skip
 """What is stored, or sent between workers, by this package alone: nothing of it comes from a topic."""
 BOMBS = (

@@ -23,7 +23,17 @@ from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, SplitId
 from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.schemas import AvroCodec, Counted, KeyCodec, MsgpackCodec, StrCodec, register_codec, state_codec
+from kafka_eos.schemas import (
+    AvroCodec,
+    Counted,
+    Elements,
+    KeyCodec,
+    MsgpackCodec,
+    RowPanes,
+    StrCodec,
+    register_codec,
+    state_codec,
+)
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
@@ -313,6 +323,35 @@ def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_pa
     assert CliRunner().invoke(cli, ask).exit_code == 0
 
     assert {row["key"]: row["value"] for row in pyarrow.parquet.read_table(target).to_pylist()} == values
+
+
+ELEMENTS = [{"value": {"n": 1}, "place": [5, 0, 7]}, {"value": {"n": 2}, "place": [6, 0, 8]}]
+PANES = {"updates": 3, "accumulator": [{"first": 0, "value": 3}, {"first": 2, "value": 4}]}
+
+
+@pytest.mark.parametrize(
+    ("codec", "held", "shown"),
+    [
+        (Elements(MsgpackCodec(dict)), [({"n": 1}, (5, 0, 7)), ({"n": 2}, (6, 0, 8))], ELEMENTS),
+        (Counted(RowPanes(MsgpackCodec(int))), (3, {0: 3, 2: 4}), PANES),
+    ],
+)
+def test_what_windows_hold_is_read_as_json_and_as_parquet_and_can_be_edited(
+    job: Job, codec: Any, held: Any, shown: Any, tmp_path: Path
+) -> None:
+    snapshot = job.savepoint("memory", 1, {"op": {StateDescriptor("windows", KEY, codec): {"a": held}}})
+    target, ask = tmp_path / "out.parquet", ["state", "read", str(snapshot.path), "--operator", "op"]
+    as_json = CliRunner().invoke(cli, ask)
+    as_table = CliRunner().invoke(cli, [*ask, "--format", "parquet", "--output", str(target)])
+
+    assert json.loads(as_json.stdout) == {"key": "a", "value": shown}
+    assert (as_table.exit_code, pyarrow.parquet.read_table(target).to_pylist()) == (0, [{"key": "a", "value": shown}])
+    with SavepointBuilder.from_snapshot(snapshot) as builder:
+        builder.put("op", "windows", "b", shown)
+        with pytest.raises(ConfigError, match="key 'b': expected"):
+            builder.put("op", "windows", "b", held)
+        builder.write(tmp_path / "edited")
+    assert dict(Snapshot.open(tmp_path / "edited").read("op")) == {"a": shown, "b": shown}
 
 
 def test_tables(job: Job) -> None:
