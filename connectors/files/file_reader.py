@@ -126,8 +126,9 @@ class FileReader:
             if isinstance(error, OSError) and error.errno is not None:
                 raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
             self._expect_unchanged(name, at)
+            said = f"{type(error).__name__}: {error}".rstrip(".")
             raise ConfigError(
-                f"{self._path(name)} cannot be read behind row {at.row}: {type(error).__name__}: {error}. "
+                f"{self._path(name)} cannot be read behind row {at.row}: {said}. "
                 f"{_what_to_do(error, self._reading.name, begun=at.begun)}. Nothing was skipped"
             ) from error
 

@@ -68,7 +68,7 @@ def standing(job: str, status: Mapping[str, Any], held: bool, now: int) -> Stand
         job,
         how,
         pid=status["pid"] if held else None,
-        why=_why(how, last),
+        why=_why(how, last, when),
         epoch=last.get("committed", {}).get("epoch"),
         committed=None if committed is None else max(0.0, (now - committed) / 1000),
         lag=progress.get("lag"),
@@ -92,7 +92,8 @@ def _ended(last: Mapping[str, object]) -> How:
     return "stopped" if "stopped" in last else "failed" if "failed" in last else "killed"
 
 
-def _why(how: How, last: Mapping[str, Any]) -> str | None:
+def _why(how: How, last: Mapping[str, Any], when: Mapping[str, int]) -> str | None:
+    """A notice says what a start waits for only if nothing has happened since."""
     match how:
         case "failed":
             return f"{last['failed']['error']}: {last['failed']['reason']}"
@@ -100,7 +101,7 @@ def _why(how: How, last: Mapping[str, Any]) -> str | None:
             return "it ended without a word; nothing is lost, and the next start goes on at the last checkpoint"
         case "recovering":
             return f"{last['restarting']['what']}: {last['restarting']['reason']}"
-        case "starting" if "notice" in last:
+        case "starting" if [*when][-1:] == ["notice"]:
             return str(last["notice"]["text"])
         case _:
             return None

@@ -275,7 +275,7 @@ class RegistryCodec(Generic[T]):
         if len(prefix) < PREFIX or prefix[:1] != MAGIC:
             raise ValueError(
                 f"not in the wire format of a schema registry: it begins with {prefix.hex(' ') or 'nothing'}, not with "
-                'a zero byte and the id of a schema. If its producer puts the id into a header: id_in="header" reads it'
+                'a zero byte and the id of a schema. An id in a header of its own is read with id_in="header"'
             )
         schema_id = int.from_bytes(prefix[1:], "big")
         return schema_id, partial(self._registry.schema, schema_id)

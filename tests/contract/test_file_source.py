@@ -196,7 +196,7 @@ def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: P
     path.write_bytes(path.read_bytes()[:-9])
     reader = opened(FileSource(tmp_path, value=Order, format=ending.split(".")[0]))
 
-    with pytest.raises(ConfigError, match=r"cannot be read behind row \d.*Nothing was skipped"):
+    with pytest.raises(ConfigError, match=r"cannot be read behind row \d.*[^.]\. .*Nothing was skipped"):
         read(reader)
     assert reader.at_end() == []
 

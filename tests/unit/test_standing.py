@@ -41,6 +41,19 @@ def shown(directory: Path, told: Told) -> Any:
     return read_status(directory)
 
 
+def test_a_notice_is_no_reason_why_a_start_takes_long_once_something_else_has_happened(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    file = StatusFile(tmp_path / "orders")
+    for event, facts in (*RUNNING[:1], ("notice", {"text": "the topic has one replica"}), ("recovered", {"term": 1})):
+        file(event, facts)
+    status = read_status(tmp_path / "orders")
+    assert status is not None
+
+    found = standing("orders", status, True, 0)
+
+    assert (found.how, found.why) == ("starting", None)
+
+
 @pytest.mark.parametrize(
     ("told", "held", "how", "why"),
     [
