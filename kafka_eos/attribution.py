@@ -23,6 +23,8 @@ from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RegistryAway, Res
 _PACKAGE: Final = str(Path(__file__).parent) + "/"
 _LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
 _MOST_PLACES: Final = 6
+_MOST_SAID: Final = 4000
+"""Characters of a message that are kept: libraries put what they were given into theirs, however large it is."""
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
@@ -83,9 +85,17 @@ def surely_the_records(error: Exception) -> bool:
     return plain and error.__cause__ is None and error.__context__ is None
 
 
+def said(error: BaseException) -> str:
+    """Its message, of a long one the beginning. Halves of characters, which are no text to others, are escaped."""
+    whole = str(error)
+    text = whole[:_MOST_SAID].encode(errors="backslashreplace").decode()
+    more = len(whole) - _MOST_SAID
+    return text if more <= 0 else f"{text} … ({more:,} more characters)"
+
+
 def told(error: BaseException) -> str:
     """What was raised, and the lines of the user's code that led there, the outermost first."""
-    what, places = f"{type(error).__name__}: {error}", _places(error.__traceback__)
+    what, places = f"{type(error).__name__}: {said(error)}", _places(error.__traceback__)
     return f"{what} (raised at {', '.join(places)})" if places else what
 
 
@@ -130,7 +140,7 @@ def _reason(error: Exception, operator: str, where: str) -> str:
     )
     if isinstance(error, RegistryAway):  # no function of the user has asked for it
         return f"{error}, {again}"
-    first, *causes = (f"{type(each).__name__}: {each}" for each in _story(error))
+    first, *causes = (f"{type(each).__name__}: {said(each)}" for each in _story(error))
     led = f" (caused by {causes[-1]})" if causes else ""
     return (
         f"{_function(error.__traceback__)} raised {first}{led}, {again}. If the record is to blame, name the "

@@ -23,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from kafka_eos import log_context
-from kafka_eos.attribution import told
+from kafka_eos.attribution import said, told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.excerpts import Inside
 from kafka_eos.interfaces import StateBackend, StateDescriptor
@@ -65,7 +65,7 @@ from kafka_eos.state.clocks import wall_clock
 from kafka_eos.state.scratch import Scratch, unbounded
 
 _LONGEST = 200
-"""Characters of a reason that are shown of a dead letter; the letter itself has all of it."""
+"""Characters of a reason that are shown of a dead letter; the letter itself has more of it."""
 Output = Callable[[Batch[Any]], None]
 
 
@@ -448,10 +448,10 @@ class Chain:
 
     def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
         self._expect_letters(source, operator, raw, error)
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {said(error)}"
         inside = Inside.of(raw.timestamp, raw.key, raw.value, raw.headers, reason)
         self._tally().refuses(source, Refusal(raw.where, operator, reason[:_LONGEST], inside))
-        self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, str(error))))
+        self._rejected[source].append(_Letter(mark, Rejected(raw, operator, type(error).__name__, said(error))))
 
     def _expect_letters(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
         """Return if a record at fault may be sent aside. Raises PoisonRecord, or what ``expect_record`` does."""

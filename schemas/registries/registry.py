@@ -216,7 +216,7 @@ class Registry:
         try:
             yield client
         except errors.SchemaRegistryError as error:
-            said = f"the schema registry {self.url} answered to {what}: {error}"
+            said = f"the schema registry {self.url} answered to {what}: {error!s:.1000}"
             status = error.http_status_code
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (*_LATER, *self._refused_for_now):
                 raise RegistryAway(said) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from tests.answering import HALF, RESET, Answer, Answering, Request, Slowly
 from tests.avro_witness import record, send, told, written
 from tests.chaos.harness import Job, create_topic, open_transactions, read
-from tests.chaos.running import running
+from tests.chaos.running import running, signal_worker
 from tests.door import Door
 from tests.registry_server import RegistryServer
+from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
 
@@ -108,3 +112,83 @@ def test_a_registry_that_is_stopped_under_load_is_waited_for(new_job: NewJob, ow
     assert "No default value" in said
     assert "it is cut off" in said
     assert open_transactions(job) == []
+
+
+UNKNOWN = (404, b'{"error_code": 40403, "message": "Schema not found"}')
+AWAY: dict[str, Answer] = {
+    "500": (500, b'{"error_code": 50001, "message": "no store"}'),
+    "502": (502, b"<html>bad gateway</html>"),
+    "408": (408, b""),
+    "429": (429, b"slow down"),
+    "a page": (200, b"<html>we are back soon</html>"),
+    "nothing": (200, b""),
+    "no schema": (200, b"{}"),
+    "no content": (204, b""),
+    "half": HALF,
+    "reset": RESET,
+    "slow": Slowly(1.5),
+}
+"""What answers instead of the registry, by name."""
+
+
+@pytest.mark.campaign
+@pytest.mark.chaos
+def test_whatever_answers_instead_of_the_registry_each_record_of_each_new_schema_is_read_once(
+    new_job: NewJob, registry: RegistryServer
+) -> None:
+    """The schema changes before each fault, and the worker is killed after some. Schemas of others come late, or never:
+    in a transaction that is aborted.
+    """
+    with Answering(lambda request: None, behind=registry.url) as between:
+        job = new_job(0, app="avro.py", TEST_REGISTRY=between.url)
+        letters = f"{job.name}-letters"
+        job.environment["TEST_LETTERS"] = letters
+        create_topic(job.bootstrap, letters, 1)
+        ids = itertools.count(0, 10)
+        send(job.bootstrap, job.input, _of_a_new_schema(registry, job, "first", next(ids)))
+        with running(job) as started:
+            started.until_all_committed()
+            for number, (name, answer) in enumerate(AWAY.items()):
+                before = started.count("restarting")
+                between.answer = lambda request, answer=answer: answer
+                send(job.bootstrap, job.input, _of_a_new_schema(registry, job, f"f{number}", next(ids)))
+                started.until(lambda seen=before: started.count("restarting") > seen, f"wait for {name}")
+                if number % 4 == 3:
+                    signal_worker(started.worker, signal.SIGKILL)
+                between.answer = lambda request: None
+                started.until_all_committed()
+            _send_and_abort(job, _of_a_new_schema(registry, job, "aborted", 0))
+            waits = started.count("restarting")
+            between.answer = _late(2)
+            send(job.bootstrap, job.input, _of_a_new_schema(registry, job, "late", next(ids)))
+            started.until_all_committed()
+            late = started.count("restarting") - waits
+            reasons = [event["reason"] for event in started.events("restarting")]
+            started.drain()
+
+    assert late == 0, reasons
+    assert read(job.bootstrap, letters) == []
+    outputs = [told(registry.url, message.value()) for message in read(job.bootstrap, job.output)]
+    assert Counter(row["id"] for row in outputs) == Counter(range(10 * (len(AWAY) + 2)))
+    assert open_transactions(job) == []
+
+
+def _of_a_new_schema(registry: RegistryServer, job: Job, field: str, first: int) -> list[bytes]:
+    schema = record("com.shop.PaymentMade", **{field: "int"}, id="int", account="string", amount="int")
+    return written(registry.url, job.input, schema, payments(range(first, first + 10), **{field: 1}))
+
+
+def _late(times: int) -> Callable[[Request], Answer | None]:
+    """The registry's own answers, but that it does not know a schema when it is asked so often."""
+    left = itertools.count(times, -1)
+    return lambda request: UNKNOWN if "/schemas/ids/" in request.path and next(left) > 0 else None
+
+
+def _send_and_abort(job: Job, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": job.bootstrap, "transactional.id": f"{job.name}-aborted"})
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(job.input, value)
+    assert producer.flush(PATIENCE) == 0
+    producer.abort_transaction(PATIENCE)

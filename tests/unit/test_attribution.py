@@ -285,6 +285,21 @@ def test_of_a_long_way_the_innermost_lines_are_told_and_without_any_the_error_al
     assert told(ValueError("never raised")) == "ValueError: never raised"
 
 
+def test_of_a_long_message_a_letter_has_the_beginning_and_no_halves_of_characters() -> None:
+    """A library put a schema of a megabyte into its message: the letter was too large for its topic."""
+
+    def at_fault(number: int) -> int:
+        raise ValueError("\ud800" + "x" * 1_000_000)
+
+    pipeline = Pipeline("long")
+    numbers = pipeline.source(ListSource([]), name="numbers", on_error=DeadLetters(MemorySink()))
+    numbers.map(at_fault, name="at-fault").sink(MemorySink(), name="out")
+
+    (letter,) = run_local(pipeline, {"numbers": [1]})["numbers-dead-letters"]
+
+    assert letter.message == "\\ud800" + "x" * 3999 + " … (996,001 more characters)"
+
+
 def test_what_the_user_says_holds_in_the_plan_and_is_explained() -> None:
     pipeline = Pipeline("attribution")
 

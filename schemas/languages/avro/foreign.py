@@ -8,6 +8,7 @@ bytes; both are ruled out here before it is called.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias
@@ -147,10 +148,11 @@ def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: N
     def meet(own: Any, theirs: Any) -> None:
         own, theirs = _resolved(own, reader_names), _resolved(theirs, writer_names)
         if isinstance(theirs, list):
+            kinds = Counter(_kind(arm, writer_names) for arm in theirs)
             for arm in theirs:
-                meet(counterpart(own, arm, theirs), arm)
+                meet(counterpart(own, arm, kinds), arm)
         elif isinstance(own, list):
-            meet(counterpart(own, theirs, [theirs]), theirs)
+            meet(counterpart(own, theirs, Counter([_kind(theirs, writer_names)])), theirs)
         elif isinstance(own, dict) and isinstance(theirs, dict) and own["type"] == theirs["type"]:
             if own["type"] in _NAMED:
                 known = aliases.setdefault(own["name"], set())
@@ -166,12 +168,11 @@ def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: N
                 for part, other in zip(_parts(own), _parts(theirs), strict=True):
                     meet(part, other)
 
-    def counterpart(own: Any, arm: Any, arms: Sequence[Any]) -> Any:
+    def counterpart(own: Any, arm: Any, kinds: Counter[Any]) -> Any:
         """What of ``own`` reads one arm of the writer's union, if there is no doubt; among several the names decide."""
         kind = _kind(arm, writer_names)
-        several = [each for each in arms if _kind(each, writer_names) == kind]
         candidates = [each for each in (own if isinstance(own, list) else [own]) if _kind(each, reader_names) == kind]
-        return candidates[0] if len(candidates) == len(several) == 1 else None
+        return candidates[0] if len(candidates) == kinds[kind] == 1 else None
 
     meet(reader, writer)
     return _named_anew(reader, aliases)

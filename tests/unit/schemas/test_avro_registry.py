@@ -21,6 +21,7 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Part
 from kafka_eos.schemas import Registry, avro
+from kafka_eos.schemas.languages.avro import foreign
 from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from tests.avro_witness import record
 
@@ -381,3 +382,22 @@ def test_sources_and_sinks_tell_where_their_schemas_come_from(registry: Registry
     assert source.describe()["key"] == f"Avro Item, subject orders-key of {registry.url}"
     assert sink.describe()["value"] == f"Avro Order, subject orders-value of {registry.url}"
     assert "value" not in KafkaSink("orders", value=Order).describe()
+
+
+def test_a_union_of_thousands_of_records_is_looked_through_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 20,000 took longer than a worker is given."""
+    looked_at, kind = [0], foreign._kind
+
+    def counted(*arguments: Any) -> Any:
+        looked_at[0] += 1
+        return kind(*arguments)
+
+    monkeypatch.setattr(foreign, "_kind", counted)
+    theirs = record("Line", quantity=["long", *(record(f"R{number}") for number in range(1000))])
+
+    data = by_others(registered(registry, theirs), theirs, {"quantity": 3})
+
+    assert codec(Item, registry).decode(data) == Item(quantity=3)
+    assert looked_at[0] < 10_000
