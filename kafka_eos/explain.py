@@ -193,15 +193,20 @@ def _schemas(plan: Plan) -> Iterator[str]:
 def _codecs(end: Node) -> Iterator[str]:
     connector: Any = end.source if isinstance(end, Source) else end.sink if isinstance(end, Sink) else None
     if not isinstance(connector, HasCodecs):
+        if of := _in_code(getattr(connector, "value_type", None)):
+            yield f"{end.name}: rows{of}"
         return
     for part, codec in connector.codecs().items():
         if isinstance(codec, Described):
             yield f"{end.name}, {part}: {codec.describe()}"
         else:
-            tp = getattr(codec, "type", None)
-            plain = tp is None or getattr(tp, "__module__", None) == "builtins"
-            what = "" if plain else f" of {getattr(tp, '__name__', tp)}, which is in the code"
-            yield f"{end.name}, {part}: {codec.name}{what}"
+            yield f"{end.name}, {part}: {codec.name}{_in_code(getattr(codec, 'type', None))}"
+
+
+def _in_code(tp: Any) -> str:
+    """What is said of a type; nothing of those that Python brings."""
+    plain = tp is None or getattr(tp, "__module__", None) == "builtins"
+    return "" if plain else f" of {getattr(tp, '__name__', tp)}, which is in the code"
 
 
 def _values(settings: Settings) -> dict[str, str]:

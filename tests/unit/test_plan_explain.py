@@ -17,6 +17,7 @@ from kafka_eos import (
     rows,
     tumbling,
 )
+from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.postgres import PostgresSink
@@ -183,6 +184,16 @@ def test_the_schemas_of_each_path_are_shown_with_where_they_come_from() -> None:
         "    out, key: utf-8",
         "    out, value: json of Order, which is in the code",
     ]
+
+
+def test_the_type_of_rows_that_come_from_files_is_shown(tmp_path: Path) -> None:
+    pipeline: Any = Pipeline("orders")
+    files = pipeline.source(FileSource(tmp_path, value=Order, format="csv"), name="files")
+    files.sink(KafkaSink("out", value=Order), name="out")
+
+    _, _, shown = explain(pipeline.plan()).partition("\nschemas\n")
+
+    assert shown.splitlines()[:2] == ["  files -> out", "    files: rows of Order, which is in the code"]
 
 
 def test_the_price_of_each_path_is_said_once_a_sink_and_that_of_several_sinks_together(tmp_path: Path) -> None:
