@@ -91,7 +91,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "doctor": "errors interfaces settings plan checkpoints coordinator cores",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
-    "app schemas spark explain terminal devbroker audit dead_letters demo stacks extras ui doctor connectors metrics",
+    "app collector schemas spark explain terminal devbroker audit dead_letters demo stacks extras ui doctor connectors "
+    "metrics",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
+from kafka_eos.collector import importing
 from kafka_eos.terminal.ending import explained
 
 _COMMANDS = {
@@ -93,7 +94,9 @@ class Commands(TyperGroup):
     def load(self, name: str) -> Any:
         """The command itself, for which the one in ``commands`` stands."""
         module, _, attribute = _COMMANDS[name][0].partition(":")
-        found, home = getattr(import_module(f"{__name__}.{module}"), attribute), _typer()
+        with importing():
+            found = getattr(import_module(f"{__name__}.{module}"), attribute)
+        home = _typer()
         if isinstance(found, typer.Typer):
             home.add_typer(found, name=name)
         else:

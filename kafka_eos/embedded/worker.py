@@ -6,8 +6,12 @@ the supervisor: the kernel kills it when the parent dies, and the end of the con
 
 from __future__ import annotations
 
-import ctypes
 import gc
+
+if __name__ == "__main__":
+    gc.disable()  # all that is imported lasts; cycles are looked for when the pipeline is loaded
+
+import ctypes
 import os
 import queue
 import signal
@@ -50,6 +54,7 @@ def main() -> None:
         mouth.say(failure(0, error))
         sys.exit(1)
     spare_the_collector()
+    gc.enable()
     while True:
         match inbox.get():
             case Start() as start, sockets:

@@ -60,7 +60,7 @@ def check(job: Job) -> None:
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("handover", "workers"),
-    [("bootstrap.done=kill", 3), campaign("bootstrap.done=kill@2", 3), campaign("bootstrap.done=kill", 1)],
+    [("bootstrap.done=kill", 2), campaign("bootstrap.done=kill@2", 3), campaign("bootstrap.done=kill", 1)],
 )
 def test_a_backfill_that_is_killed_hands_over_to_kafka_each_record_once_and_in_order(
     new_job: NewJob, handover: str, workers: int
@@ -77,7 +77,7 @@ def test_a_backfill_that_is_killed_hands_over_to_kafka_each_record_once_and_in_o
 @pytest.mark.parametrize(
     ("script", "workers"),
     [
-        pytest.param("commit.before=kill@3;bootstrap.done=kill", 3, id="few"),
+        campaign("commit.before=kill@3;bootstrap.done=kill", 3, named="few"),
         campaign(DEATHS, 3, named="3"),
         campaign(DEATHS, 1, named="1"),
     ],

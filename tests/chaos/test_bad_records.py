@@ -210,7 +210,7 @@ def test_an_output_over_the_topics_limit_stops_the_job_with_its_place(new_job: N
     nothing_left(job)
 
 
-@pytest.mark.parametrize("kills", [KILLS[2:3], campaign(KILLS)], ids=["one", "all"])
+@pytest.mark.parametrize("kills", [campaign(KILLS[2:3]), campaign(KILLS)], ids=["one", "all"])
 def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(
     new_job: NewJob, kills: tuple[str, ...]
 ) -> None:

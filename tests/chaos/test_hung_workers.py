@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.harness import Job, read
 from tests.chaos.running import running
 
@@ -67,6 +69,7 @@ def test_a_call_in_c_that_keeps_all_threads_from_running_is_told_as_a_silent_pro
     assert len(read(job.bootstrap, job.output)) == PAID
 
 
+@pytest.mark.campaign
 def test_a_worker_that_was_stopped_is_told_as_a_silent_process_and_replaced(new_job: NewJob) -> None:
     job = new_job(ROWS, "straight.py", KAFKA_EOS_WORKER_TIMEOUT="8s", TEST_PAUSE="0.005")
     with running(job) as run:

@@ -88,7 +88,7 @@ def _feed_partition(job: Job, partition: int, ids: range) -> None:
     assert producer.flush(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("by", ["list", "pattern"])
+@pytest.mark.parametrize("by", [campaign("list"), "pattern"])
 def test_partitions_and_topics_come_and_go_under_a_job_that_reads_several(new_job: NewJob, by: str) -> None:
     """Nothing is lost, nothing comes twice; a topic that goes ends the job, and is let go of by name alone."""
     job = new_job(0, app="several.py")

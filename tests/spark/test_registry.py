@@ -106,6 +106,7 @@ def json_payment(**more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.campaign
 def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_workers_are_killed(
     new_job: Callable[..., Job], spark: Any, bootstrap: str, registry: RegistryServer
 ) -> None:
