@@ -89,7 +89,7 @@ class PanedWindows(WindowOperator):
         ends = self._assigner.ends(pane)
         over = [] if ends[0] - 1 > self._timers.now(key) else self._over(place)
         changed = self._grown(acc, item, anew=bool(over) or (acc is not ABSENT and self._is_full(acc, more=1)))
-        if over or not self._is_full(changed):
+        if not self._is_full(changed):
             return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
         results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]
         return (0, changed[1]), results
@@ -100,7 +100,7 @@ class PanedWindows(WindowOperator):
             if not self._first.is_tried:
                 self._first.encode(self._ctx.operator, changed)
         cells[place] = changed
-        if self._by_clock is not None and self._assigner.ends(place[1])[-1] - 1 > self._timers.now(place[0]):
+        if self._by_clock is not None:
             self._by_clock.note(*place)
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:

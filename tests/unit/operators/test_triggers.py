@@ -78,9 +78,16 @@ def summed(assigner: Any, trigger: Any, **others: Any) -> Verb:
 TEN = tumbling(seconds=0.010)
 
 
+@pytest.mark.parametrize("lateness", [0, 0.005])
 @pytest.mark.parametrize("batch_size", [1, 500])
-def test_by_count_a_window_has_a_result_with_each_so_many_rows_and_the_whole_at_its_end(batch_size: int) -> None:
-    found = out(summed(TEN, on_count(2)), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (10, 1)], batch_size=batch_size)
+def test_by_count_a_window_has_a_result_with_each_so_many_rows_and_the_whole_at_its_end(
+    batch_size: int, lateness: float
+) -> None:
+    found = out(
+        summed(TEN, on_count(2), lateness=lateness),
+        [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (10, 1)],
+        batch_size=batch_size,
+    )
 
     assert found == [(0, 10, 3), (0, 10, 15), (0, 10, 31)]
 
@@ -119,10 +126,25 @@ def test_a_session_has_results_by_count_also_when_a_row_makes_two_one() -> None:
     assert out(summed(session(gap=0.005), on_count(3)), given, bounded(0.02)) == [(0, 13, 7), (0, 13, 15)]
 
 
+@pytest.mark.parametrize("trigger", [on_count(2), on_clock(every=1)])
+@pytest.mark.parametrize("lateness", [0, 0.005])
 @pytest.mark.parametrize("assigner", [TEN, session(gap=0.005)])
+def test_with_a_trigger_what_cannot_be_stored_shows_at_the_first_row(
+    assigner: Any, lateness: float, trigger: Any
+) -> None:
+    def verb(keyed: KeyedStream[str, int]) -> Stream[Any]:
+        windows = keyed.window(assigner, trigger=trigger, lateness=lateness)
+        return windows.fold(name="w", init=set, step=lambda a, n: a | {n}, merge=lambda a, b: a | b)
+
+    with pytest.raises(PlanError, match="its accumulator cannot be stored"):
+        out(verb, [(0, 1)])
+
+
+@pytest.mark.parametrize("assigner", [TEN, session(gap=0.005)])
+@pytest.mark.parametrize("lateness", [0, 0.005])
 @pytest.mark.parametrize("batch_size", [1, 500])
 def test_by_count_what_a_window_holds_is_copied_for_its_results_and_not_for_each_row(
-    assigner: Any, batch_size: int
+    assigner: Any, lateness: float, batch_size: int
 ) -> None:
     copied: list[int] = []
 
@@ -131,7 +153,8 @@ def test_by_count_what_a_window_holds_is_copied_for_its_results_and_not_for_each
         return one + other
 
     def verb(keyed: KeyedStream[str, int]) -> Stream[Any]:
-        return keyed.window(assigner, trigger=on_count(10)).fold(name="w", init=int, step=add, merge=merge)
+        windows = keyed.window(assigner, trigger=on_count(10), lateness=lateness)
+        return windows.fold(name="w", init=int, step=add, merge=merge)
 
     found = out(verb, [(n // 10, 1) for n in range(100)], batch_size=batch_size)
 

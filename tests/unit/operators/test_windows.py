@@ -28,6 +28,7 @@ from kafka_eos import (
     bounded,
     days,
     monotonic,
+    on_count,
     session,
     sliding,
     tumbling,
@@ -106,6 +107,28 @@ class LettersToo(Bench):
 
     def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
         return {**super().outputs(), "source-dead-letters": lambda letters: None}
+
+
+@pytest.mark.parametrize("lateness", [0, 0.005])
+@pytest.mark.parametrize(("assigner", "last"), [(tumbling(seconds=0.010), [9, 9]), (session(gap=0.004), [5, 7])])
+def test_a_row_whose_result_is_refused_is_in_no_window_and_no_result_comes_from_another_row_for_it(
+    assigner: Any, last: list[int], lateness: float, tmp_path: Path
+) -> None:
+    def all_of(key: str, window: Window, values: list[Row]) -> list[list[int]]:
+        if (found := [amount for _, _, amount in values])[-1] == 2:
+            raise ValueError("bad")
+        return [found]
+
+    def verbs(stream: KeyedStream[str, Row]) -> Stream[Any]:
+        return stream.window(assigner, lateness=lateness, trigger=on_count(2)).process(all_of, name="lists")
+
+    with ExitStack() as closing:
+        bench = LettersToo(flow(verbs, DeadLetters(MemorySink())).plan(), tmp_path, closing)
+        bench.open()
+        push(bench.chain, [("a", at, 1 << at) for at in range(5)], 0, 0)
+        (out,) = bench.out
+
+    assert (out.values, list(out.rows), list(out.times or ())) == ([[1, 4], [1, 4, 8, 16]], [2, 4], last)
 
 
 # ---------------------------------------------------------------- which rows are in a window
