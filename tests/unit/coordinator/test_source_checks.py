@@ -18,9 +18,9 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError
 from kafka_eos.schemas import Registry, avro
 from kafka_eos.schemas.registries.registry import RegisteredSchema
+from tests.answering import Answering
 from tests.avro_witness import Schema, record
 from tests.broker.kafka_kit import job
-from tests.unit.schemas.test_avro_registry import serving
 
 CONTEXT = job("127.0.0.1:1")
 """Nobody asks a broker here."""
@@ -65,7 +65,7 @@ def test_a_registry_that_is_away_refuses_no_start_that_only_reads() -> None:
 
 def test_a_login_that_is_refused_stops_the_start() -> None:
     with (
-        serving(lambda headers: (401, b'{"error_code": 401, "message": "Unauthorized"}')) as url,
+        Answering(lambda request: (401, b'{"error_code": 401, "message": "Unauthorized"}')) as server,
         pytest.raises(ConfigError, match=r"source 'lines': .*basic\.auth\.user\.info"),
     ):
-        inputs(Registry(url, config={"max.retries": 0})).check(CONTEXT)
+        inputs(Registry(server.url, config={"max.retries": 0})).check(CONTEXT)
