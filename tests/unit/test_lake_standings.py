@@ -94,6 +94,7 @@ def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -
         (4, 1, at(6, 4), True, False),
         (OVER, 1, OF, True, False),
         (3, 1, at(4, 3), True, True),
+        (3, 3, at(4, 3), True, True),
         (3, 1, None, True, True),
         (3, 1, at(9, 2), True, True),  # a number that comes again after going back is another epoch
         (3, 1, at(4, 3), False, False),  # the epoch had no rows for it, so nobody can tell
