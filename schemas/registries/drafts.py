@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema, Registry
+from kafka_eos.schemas.registries.unknown import NotKnown, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Need:
     draft: Draft
 
 
-class NotRegistered(ValueError):
+class NotRegistered(NotKnown):
     """A subject does not have what a schema refers to."""
 
     def __init__(self, need: Need) -> None:
@@ -51,8 +52,11 @@ def looked_up(draft: Draft, registry: Registry) -> RegisteredSchema:
     return RegisteredSchema(draft.kind, draft.text, tuple(references))
 
 
-def register(subject: str, draft: Draft, registry: Registry) -> None:
-    """It, and before it all that it needs. ConfigError if the registry refuses one of them."""
+def register(subject: str, draft: Draft, registry: Registry, unknown: Unknown) -> None:
+    """It, and before it all that it needs. ConfigError if the registry refuses one of them.
+
+    ``unknown`` waits until the server that is asked has heard of what another one has registered.
+    """
     for need in draft.needs:
-        register(need.subject, need.draft, registry)
-    registry.register(subject, looked_up(draft, registry))
+        register(need.subject, need.draft, registry, unknown)
+    registry.register(subject, unknown.waited_for(subject, lambda: looked_up(draft, registry)))

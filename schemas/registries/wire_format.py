@@ -10,6 +10,7 @@ a job registers: whoever encodes besides, as the audit does, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -113,10 +114,7 @@ class RegistryCodec(Generic[T]):
     def check(self) -> Sequence[str]:
         """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
         if self._auto_register and self._known_id() is None:
-            try:
-                register(self.subject, self._language.written, self._registry)
-            except NotTaken as error:
-                raise ConfigError(self._not_taken(error)) from None
+            self._register()
         self._ready()
         return self._in_memory()
 
@@ -205,6 +203,19 @@ class RegistryCodec(Generic[T]):
             )
         self._prefix = MAGIC + schema_id.to_bytes(4, "big")
         return self._prefix
+
+    def _register(self) -> None:
+        """Return when the registry knows it, whichever of its servers is asked."""
+        try:
+            register(self.subject, self._language.written, self._registry, self._unknown)
+        except NotTaken as error:
+            raise ConfigError(self._not_taken(error)) from None
+        with suppress(NotKnown):  # who needs it says what is missing
+            self._unknown.waited_for(self.subject, self._expect_known)
+
+    def _expect_known(self) -> None:
+        if self._known_id() is None:
+            raise NotKnown(f"subject {self.subject} does not have it")
 
     def _not_taken(self, error: NotTaken) -> str:
         compared = f" {self._compared()}." if error.subject == self.subject else ""

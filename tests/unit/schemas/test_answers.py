@@ -204,6 +204,33 @@ def test_an_id_that_is_not_known_is_asked_for_again_after_a_while(
     assert asked == [2, 3, 3, 2]
 
 
+class Order(BaseModel):
+    item: Item
+
+
+def test_a_start_waits_until_each_server_knows_what_it_has_registered(clock: list[float]) -> None:
+    """Also what a schema refers to: each is looked up at a server that hears of it a second later."""
+    known_at: dict[str, float] = {}
+
+    def answer(request: Request) -> Answer:
+        subject = request.path.split("/")[2].partition("?")[0]
+        if request.path.partition("?")[0].endswith("/versions"):
+            known_at.setdefault(subject, clock[0] + 1)
+            return 200, b'{"id": 1}'
+        if request.method == "POST" and clock[0] >= known_at.get(subject, float("inf")):
+            return 200, json.dumps({"id": 1, "version": 1, "subject": subject, **json.loads(LINE)}).encode()
+        return UNKNOWN
+
+    with Answering(answer) as server:
+        orders: Any = avro(
+            Order, registry=Registry(server.url), references={Item: "items"}, auto_register=True
+        ).for_topic("orders", "value")
+        orders.check()
+
+    assert known_at.keys() == {"items", "orders-value"}
+    assert orders.encode(Order(item=Item(quantity=3)))[:5] == b"\0\0\0\0\1"
+
+
 # ---------------------------------------------------------------- what is kept, and what is asked for
 
 
