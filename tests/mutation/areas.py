@@ -32,6 +32,7 @@ AREAS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "kafka_eos/protocol/housekeeping.py": (f"{PROTOCOL}/test_housekeeping.py",),
         "kafka_eos/protocol/lineage.py": (f"{PROTOCOL}/test_lineage.py", f"{PROTOCOL}/test_recovery.py"),
         "kafka_eos/protocol/lives.py": (f"{PROTOCOL}/test_lives.py", f"{PROTOCOL}/test_life_handshake.py"),
+        "kafka_eos/protocol/policy.py": (f"{PROTOCOL}/test_attempt.py",),
         "kafka_eos/protocol/quiescence.py": (f"{PROTOCOL}/test_quiescence.py",),
         "kafka_eos/protocol/recovery.py": (f"{PROTOCOL}/test_recovery.py",),
         "kafka_eos/protocol/retention.py": (f"{PROTOCOL}/test_retention.py",),
