@@ -22,7 +22,7 @@ CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.executorEnv.PYTHONPATH": str(ROOT),
     # A second name for the local file system, so that a checkpoint can be on one that is not "file".
