@@ -219,11 +219,13 @@ class RegistryCodec(Generic[T]):
 
     def _not_taken(self, error: NotTaken) -> str:
         compared = f" {self._compared()}." if error.subject == self.subject else ""
+        asked = self._registry.compatibility(error.subject)
         return (
-            f"{error.args[0]}.{compared} The subject asks for {self._registry.compatibility(error.subject)}. Make the "
+            f"subject {error.subject!r} of the schema registry {self._registry.url} does not take the schema of "
+            f"{type_name(self.type)}.{compared} The subject asks for {asked}. Make the "
             "change compatible: a field that is new has a default, one that goes had one, a type becomes a wider one. "
             "Or write to another topic or subject. Or let the owner of the subject allow the change, by setting its "
-            "compatibility to NONE, when all who read the topic can read both"
+            f"compatibility to NONE, when all who read the topic can read both. The registry says: {error.said}"
         )
 
     def _behind(self) -> str:
