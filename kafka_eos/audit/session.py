@@ -25,8 +25,9 @@ from kafka_eos.spark.session import check_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A session that lives for a minute ends before the optimizing compiler has paid for itself."""
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m"
+"""A session that lives for a minute ends before the optimizing compiler has paid for itself, and before a heap that
+grows, or room for classes that does, has been collected often enough to have its size."""
 _SQL = {
     # Plans for a few tables need not be made anew after each stage.
     "spark.sql.adaptive.enabled": "false",
