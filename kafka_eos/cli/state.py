@@ -166,7 +166,7 @@ def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | No
         raise ConfigError("--format parquet needs pyarrow: pip install pyarrow") from None
     if output is None or key is not None:
         raise ConfigError("--format parquet writes a whole state to a file: give --output, and no --key")
-    nothing = pyarrow.schema([("key", pyarrow.null()), ("value", pyarrow.null())])
+    nothing = pyarrow.schema([(column, pyarrow.null()) for column in snapshot.columns(operator, state)])
     try:
         # Read twice: a field may be null in all of the first rows and something in later ones.
         schemas = [nothing, *(table.schema for table in snapshot.batches(operator, state))]

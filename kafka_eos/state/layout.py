@@ -39,6 +39,10 @@ class Layout:
         """Places are keys, not tuples."""
         self.timed = descriptor.kind in TIMED
         """Rows are in the order of time: those of a key are no neighbours."""
+        last = "time" if self.timed else "entry"
+        given = (("namespace", descriptor.namespace), (last, descriptor.entry))
+        self.parts = ("key", *(name for name, codec in given if codec is not None))
+        """What the parts of a place are called."""
         self._grouping = grouping
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
         encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode

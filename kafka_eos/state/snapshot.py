@@ -177,26 +177,34 @@ class Snapshot:
         return [found for found in self.find(info.operator, info.name, key) if found[0][1] == namespace]
 
     def to_arrow(self, operator: str, state: str | None = None) -> Any:
-        """A pyarrow Table with the columns ``key`` and ``value``. ImportError without pyarrow."""
+        """A pyarrow Table with the columns that ``columns`` names. ImportError without pyarrow."""
         import pyarrow
 
         batches = list(self.batches(operator, state))
         return pyarrow.concat_tables(batches, promote_options="default") if batches else pyarrow.table({})
 
     def to_pandas(self, operator: str, state: str | None = None) -> Any:
-        """A pandas DataFrame with the columns ``key`` and ``value``. ImportError without pandas."""
+        """A pandas DataFrame with the columns that ``columns`` names. ImportError without pandas."""
         import pandas
 
-        rows = [{"key": key, "value": value} for key, value in self.read(operator, state)]
-        return pandas.DataFrame(rows, columns=["key", "value"])
+        return pandas.DataFrame(list(self._table(operator, state)), columns=self.columns(operator, state))
+
+    def columns(self, operator: str, state: str | None = None) -> list[str]:
+        """Of a table of a state: ``key`` and ``value``, between them ``namespace`` and ``entry`` (or ``time``)."""
+        return [*_Decoder(self._info(operator, state), self.max_key_groups).layout.parts, "value"]
 
     def batches(self, operator: str, state: str | None = None) -> Iterator[Any]:
         """The same as pyarrow Tables, some thousand rows each."""
         import pyarrow
 
-        rows = ({"key": key, "value": value} for key, value in self.read(operator, state))
+        rows = self._table(operator, state)
         while batch := list(itertools.islice(rows, _BATCH)):
             yield pyarrow.Table.from_pylist(batch)
+
+    def _table(self, operator: str, state: str | None) -> Iterator[dict[str, Any]]:
+        *parts, last = self.columns(operator, state)
+        for place, value in self.read(operator, state):
+            yield {**dict(zip(parts, place if len(parts) > 1 else (place,), strict=True)), last: value}
 
     @contextmanager
     def _rows(self, info: StateInfo, handles: Sequence[StateHandle]) -> Iterator[Scan]:

@@ -39,6 +39,7 @@ from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import GROUPING, key_group_range
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
+from kafka_eos.state.timers import timers
 
 JOB = "orders"
 
@@ -362,6 +363,36 @@ def test_tables(job: Job) -> None:
 
     assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == SUMS
     assert dict(zip(frame["key"], frame["value"], strict=True)) == SUMS
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "content", "columns"),
+    [
+        (MAP, {("a", "x"): 1, ("a", "y"): 2}, ["key", "entry"]),
+        (LIST, {("a", 0): 1, ("a", 1): 2}, ["key", "entry"]),
+        (WINDOWS, {("a", 10): 1, ("b", 10): 2}, ["key", "namespace"]),
+        (BOTH, {("a", 10, "x"): 1, ("a", 20, "x"): 2}, ["key", "namespace", "entry"]),
+        (timers("due", KEY), {("a", 10): True}, ["key", "time"]),
+    ],
+    ids=lambda given: given.name if isinstance(given, StateDescriptor) else "",
+)
+def test_each_part_of_a_place_is_a_column_of_a_table(
+    descriptor: StateDescriptor[Any], content: dict[Any, Any], columns: list[str], job: Job, tmp_path: Path
+) -> None:
+    snapshot = job.savepoint("memory", 1, {"op": {descriptor: content}})
+    rows = [dict(zip([*columns, "value"], (*place, value), strict=True)) for place, value in content.items()]
+    target, ask = tmp_path / "out.parquet", ["state", "read", str(snapshot.path), "--operator", "op"]
+
+    done = CliRunner().invoke(cli, [*ask, "--format", "parquet", "--output", str(target)])
+
+    def by_place(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(table, key=lambda row: [str(row[column]) for column in columns])
+
+    assert done.exit_code == 0, done.exception
+    assert by_place(pyarrow.parquet.read_table(target).to_pylist()) == rows
+    assert (
+        by_place(snapshot.to_arrow("op").to_pylist()) == by_place(snapshot.to_pandas("op").to_dict("records")) == rows
+    )
 
 
 def test_what_is_not_there_is_named_beside_what_is(job: Job) -> None:
