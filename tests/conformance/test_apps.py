@@ -92,6 +92,7 @@ ELSEWHERE = frozenset(
         "clocked.py",
         "closing.py",
         "day.py",
+        "expiring_windows.py",
         "hostile.py",
         "lake.py",
         "lake_in_bucket.py",

@@ -19,7 +19,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
-from kafka_eos.connectors.iceberg import IcebergSink, table
+from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.places import in_bucket, local_path, store_of
 from kafka_eos.connectors.lake.tables import LakeLife, Overtaken
 from kafka_eos.errors import ConfigError, Retryable
@@ -162,7 +162,7 @@ def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
     rest: RestLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was on its way when its time was up; then the same rows were committed."""
-    monkeypatch.setattr(table, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(catalogs, "_ANSWER_SECONDS", 0.5)
     life, late = Life(rest), list[Land]()
     committer = life.recovered(1)
     committables = life.prepared(1, 1, [1])

@@ -128,7 +128,11 @@ def test_more_partitions_than_there_is_room_for_are_counted() -> None:
 
 def test_a_job_that_has_told_nothing_yet_has_a_line() -> None:
     bare = Found(
-        "orders", {"pid": 1, "counts": {}, "last": {"notice": {"text": "waits for the broker"}}}, True, None, 0
+        "orders",
+        {"pid": 1, "counts": {}, "last": {"notice": {"text": "waits for the broker"}}, "when": {"notice": 1}},
+        True,
+        None,
+        0,
     )
 
     assert screen(bare) == [

@@ -6,9 +6,9 @@ import base64
 import json
 import socket
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from kafka_eos.attribution import Attribution, Fault
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.schemas import Registry, avro
+from kafka_eos.schemas.registries import unknown
 from kafka_eos.schemas.registries.references import below
 from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from tests.answering import HALF, RESET, Answer, Answering, Request, Sent
@@ -48,10 +49,11 @@ def registry() -> Registry:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in seconds. Who sleeps puts it forward."""
+    """The time of what waits for a schema, in seconds. Its sleeps put it forward."""
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    passing = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    # Not those of the process: its other threads have sleeps of their own.
+    monkeypatch.setattr(unknown, "time", passing)
     return now
 
 

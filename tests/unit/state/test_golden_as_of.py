@@ -49,7 +49,7 @@ def test_an_as_of_join_goes_on_with_the_rows_and_versions_that_wait(
 def test_it_is_read_without_the_job(backend: str) -> None:
     snapshot = Snapshot.open(HOME / f"golden-{backend}")
     rows, versions = (dict(snapshot.read("then", state)) for state in ("left", "right"))
-    values = [value for elements in versions.values() for value, _ in elements]
+    values = [element["value"] for elements in versions.values() for element in elements]
 
     assert {key for key, _ in rows} <= {"a0", "a1", "a2", "a3", "a4"} and rows
     assert None in values, "no key that was taken away waits"

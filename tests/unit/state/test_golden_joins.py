@@ -75,7 +75,7 @@ def test_joins_go_on_with_the_rows_that_wait(
 def test_they_are_read_without_the_job(release: str, backend: str) -> None:
     snapshot = Snapshot.open(GOLDEN / release / f"golden-{backend}")
     held = {state: dict(snapshot.read("near", state)) for state in ("left", "right", "left-met", "right-met")}
-    orders = [order for elements in held["left-met"].values() for order, _ in elements]
+    orders = [element["value"] for elements in held["left-met"].values() for element in elements]
 
     assert all(held.values())
     assert {key for key, _ in held["left"]} <= {"a0", "a1", "a2", "a3"}
