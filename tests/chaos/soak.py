@@ -83,7 +83,7 @@ class Feeder:
         self._thread.join()
         left = self._producer.flush(120)
         assert not left, f"the client that writes the input delivered nothing of {left} records for 120 s"
-        assert not self._refused, f"the input took {len(self._refused)} records not: {self._refused[-1]}"
+        assert not self._refused, f"the input topic refused {len(self._refused)} records: {self._refused[-1]}"
 
     def _run(self) -> None:
         began = time.monotonic()
