@@ -163,15 +163,16 @@ class Registry:
 
     def version_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The version of ``subject`` that is exactly this schema; None if there is none."""
-        with self._answering(f"subject {subject!r}") as client:
-            found = _known(lambda: client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
-            return None if found is None else _number(found.version)
+        return self._looked_up(subject, schema, "version")
 
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
         """The id under which ``subject`` has exactly this schema; None if it does not."""
+        return self._looked_up(subject, schema, "schema_id")
+
+    def _looked_up(self, subject: str, schema: RegisteredSchema, number: str) -> int | None:
         with self._answering(f"subject {subject!r}") as client:
             found = _known(lambda: client.lookup_schema(subject, _sent(schema), normalize_schemas=True))
-            return None if found is None else _number(found.schema_id)
+            return None if found is None else _number(getattr(found, number))
 
     def register(self, subject: str, schema: RegisteredSchema) -> int:
         """Register it, and return its id. NotTaken if it is not compatible with what the subject has."""

@@ -43,19 +43,16 @@ class Unknown:
         until, why = self._refused.get(schema_id, (now, ""))
         if now < until:
             raise NotKnown(why)
-        for pause in self._pauses:
+        pauses = iter(self._pauses)
+        while True:
             try:
                 return ask()
             except NotKnown as error:
-                if not self._may_wait(pause):
+                pause = next(pauses, None)
+                if pause is None or not self._may_wait(pause):
                     self._refuse(schema_id, error)
                     raise
             time.sleep(pause)
-        try:
-            return ask()
-        except NotKnown as error:
-            self._refuse(schema_id, error)
-            raise
 
     def _may_wait(self, pause: float) -> bool:
         now = time.monotonic()

@@ -13,7 +13,6 @@ import enum
 import gzip
 import io
 import json
-import types
 import typing
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec, Json
 from kafka_eos.schemas import JsonCodec
-from kafka_eos.schemas.types import to_plain, type_name
+from kafka_eos.schemas.types import to_plain, type_name, without_none
 
 _QUOTED: Final = frozenset(',"\r\n')
 _LARGEST: Final = 1 << 31
@@ -104,11 +103,11 @@ class CsvLayout:
 
 def _is_binary(tp: Any) -> bool:
     """Are all values of a field bytes, or nothing?"""
+    tp = without_none(tp)
     if typing.get_origin(tp) is typing.Annotated:
         return _is_binary(typing.get_args(tp)[0])
-    if typing.get_origin(tp) in (typing.Union, types.UnionType):
-        others = [arg for arg in typing.get_args(tp) if arg is not type(None)]
-        return all(map(_is_binary, others))
+    if typing.get_origin(tp) is typing.Union:
+        return all(map(_is_binary, typing.get_args(tp)))
     return isinstance(tp, type) and issubclass(tp, bytes | bytearray)
 
 
