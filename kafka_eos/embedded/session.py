@@ -119,6 +119,8 @@ class Session:
         self._undecided: dict[Epoch, list[Committable]] = {}
         """Prepared output that is not known to be committed. Only the background thread touches it."""
         self._progress_at = self._drift_at = 0.0
+        self._last: Epoch | None = None
+        """The epoch behind which nothing is read."""
         self._reached = start.ends is None
 
     def run(self, opened: OpenPlan, inbox: Inbox) -> None:
@@ -147,10 +149,9 @@ class Session:
                     case Drop():
                         return
                     case Trigger(epoch=epoch, last=last, aligned=aligned):
+                        self._last = epoch.epoch if last else None
                         self._opened.trigger(epoch, aligned)
                         reading = reading and not last
-                        if last:
-                            self._progress_at = 0.0  # all that is read is told
                     case Notify(epoch=epoch):
                         hit("worker.complete")
                         self._opened.completed(epoch)
@@ -194,6 +195,8 @@ class Session:
         """
         name = EpochId(Epoch(epoch), Term(self._start.term))
         watermarks = self._opened.watermarks()
+        if name.epoch == self._last:
+            self._tell_figures()  # before the answer, with which the supervisor may end: of all rows that came
 
         def answer() -> Ack | Decline:
             self._undecided.setdefault(name.epoch, []).extend(
@@ -277,7 +280,10 @@ class Session:
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
             self._opened.attend()
-            self._mouth.say(Progress(session=self._start.session, figures=self._opened.figures()))
+            self._tell_figures()
+
+    def _tell_figures(self) -> None:
+        self._mouth.say(Progress(session=self._start.session, figures=self._opened.figures()))
 
 
 def _next(inbox: Inbox, wait: bool) -> ToWorker | None:
