@@ -58,7 +58,6 @@ class Feeder:
                     "linger.ms": 20,
                     "delivery.timeout.ms": 120_000,
                     "reconnect.backoff.max.ms": 500,
-                    "metadata.recovery.strategy": "none",
                     "log_level": 2,
                     "on_delivery": self._on_delivery,
                 }

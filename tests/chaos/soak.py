@@ -55,7 +55,11 @@ VICTIMS = ("worker kills", "supervisor kills")
 
 
 class Feeder:
-    """Writes records from a thread of its own until told to stop; waits through outages, never writes one twice."""
+    """Writes records from a thread of its own until told to stop; waits through outages, never writes one twice.
+
+    A broker that was just started, or hung, may say that there are no brokers. A client without
+    ``metadata.recovery.strategy=rebootstrap``, its default, asks nobody any more after that answer.
+    """
 
     def __init__(self, job: Job, record: Callable[[int], tuple[str, bytes]], rate: int = RECORDS_A_SECOND) -> None:
         """``rate``: records a second."""
@@ -69,7 +73,6 @@ class Feeder:
                 "enable.idempotence": True,
                 "linger.ms": 20,
                 "reconnect.backoff.max.ms": 500,
-                "metadata.recovery.strategy": "none",
                 "log_level": 2,
                 "on_delivery": self._delivered,
             }
