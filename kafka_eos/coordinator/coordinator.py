@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, retention
+from kafka_eos.checkpoints import retention
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.packing import Packer
@@ -96,8 +96,6 @@ class Coordinator:
         newest = identities.newest(self._storage, self._plan.name)
         known_in = frozenset(() if newest is None else newest.known_in)
         told = self._outputs.check(replace(self._context, known_in=known_in))
-        if newest is not None and paths.receipt_name(newest.id) in self._storage.list(paths.RECEIPTS):
-            self._outputs.expect_remembered(self._context, newest)
         return [*told, *self._inputs.check(self._context)]
 
     def recognise(self) -> JobContext:

@@ -5,7 +5,7 @@ Rule: sinks with one scope share one committer, and whoever asks one waits as lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,19 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, RegistryAway, Retryable
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import Advises, Committer, JobContext, Json, OneScope, Remembers, Sink, Staged
+from kafka_eos.interfaces import (
+    Advises,
+    Committable,
+    Committer,
+    JobContext,
+    Json,
+    OneScope,
+    Remembers,
+    Sink,
+    Staged,
+    Standing,
+    probed,
+)
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 
@@ -71,18 +83,24 @@ class Outputs:
                         f"{scope}: what one of them has committed would count for both. Give both the same name"
                     )
 
-    def expect_remembered(self, ctx: JobContext, newest: Manifest) -> None:
-        """ConfigError if a system lacks what this life has finished there: it was put back to an older copy."""
-        if newest.identity is None:  # older than identities: what it left is told apart by its names alone
+    def expect_remembered(self, ctx: JobContext, last: Manifest, later: Sequence[Committable]) -> None:
+        """ConfigError if a system lacks what this life has finished there: it was put back to an older copy.
+
+        ``last``: the newest epoch with a receipt. ``later``: what an epoch without one has promised; a system that has
+        committed some of it lacks nothing. Raises Retryable if nobody can tell now.
+        """
+        if last.identity is None:  # older than identities: what it left is told apart by its names alone
             return
-        told, lacking = replace(ctx, identity=JobIdentity(newest.identity)), list[str]()
+        told, lacking = replace(ctx, identity=JobIdentity(last.identity)), list[str]()
         for scope, committer in self.committers.items():
-            some = [each for each in newest.committables if each.scope == scope]
-            if isinstance(committer, Remembers) and (some or scope in newest.known_in):
-                lacking += filter(None, [committer.lacks(told, newest.id, some)])
+            some = [each for each in last.committables if each.scope == scope]
+            if isinstance(committer, Remembers) and (some or scope in last.known_in):
+                more = [each for each in later if each.scope == scope]
+                if not any(probe.standing is Standing.COMMITTED for probe in probed(committer, more)):
+                    lacking += filter(None, [committer.lacks(told, last.id, some)])
         if lacking:
             raise ConfigError(
-                f"{'; '.join(lacking)}. Job {ctx.job!r} has finished epoch {newest.id}, so an older copy was put back: "
+                f"{'; '.join(lacking)}. Job {ctx.job!r} has finished epoch {last.id}, so an older copy was put back: "
                 "rows are missing that nobody would write again. Bring back the newer one, or the checkpoints of the "
                 "copy's time. To go on without these rows, begin with a savepoint in another directory: kafka-eos "
                 "savepoint trigger, and then --checkpoint-dir and --from"

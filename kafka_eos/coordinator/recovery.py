@@ -1,7 +1,7 @@
 """The first phase of a recovery: what is decided is finished, or revoked, before anything else is looked at.
 
-Rule: it opens one manifest and reads no state file, so its time does not grow with the state; ``protocol.recovery``
-says what is to be done.
+Rule: it opens the newest manifests alone and reads no state file, so its time does not grow with the state;
+``protocol.recovery`` says what is to be done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kafka_eos.failpoints import hit
 from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Probe, Standing
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, undecidable
-from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, next_epoch, resolve, settle
+from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, finished, next_epoch, resolve, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class Recovery:
         if isinstance(resumption, Settled | Unfinished):
             if known is None:
                 self.ownership.recognise_by(resumption.newest)
+            self._expect_remembered(resumption.newest, finished(facts))
             self.lives.hold(self.ownership.context)
         match resumption:
             case Superseded(by=newer):
@@ -84,6 +85,20 @@ class Recovery:
         if known is None:
             self.ownership.keep_identity()
         return manifest
+
+    def _expect_remembered(self, newest: EpochId, last: EpochId | None) -> None:
+        """Before this term leaves its mark in a system, which would make an older copy of it look like the newest.
+
+        ``last``: the newest epoch with a receipt. ConfigError if a system lacks what it, or one before it, has there.
+        """
+        if last is None:
+            return
+        manifest = self.ownership.load(last)
+        later = () if last == newest else self.ownership.load(newest).committables
+        self.patience.until_answered(
+            "look whether each sink has what is committed",
+            lambda: self.outputs.expect_remembered(self.ownership.context, manifest, later),
+        )
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")

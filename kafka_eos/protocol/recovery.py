@@ -76,6 +76,12 @@ def decided(facts: Facts) -> tuple[EpochId, ...]:
     return lineage(facts.manifests if base is None else facts.manifests | {base}, facts.bases)
 
 
+def finished(facts: Facts) -> EpochId | None:
+    """The newest epoch that counts and has its receipt; None if there is none, or its manifest is not there."""
+    stored = facts.receipts & facts.manifests
+    return next((epoch for epoch in reversed(decided(facts)) if epoch in stored), None)
+
+
 def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
     """Terms whose base record, and epochs whose manifest, must have been there but are not.
 

@@ -1,0 +1,200 @@
+"""Tables and databases that are put back to an older copy behind a job's back, at each moment of its life.
+
+Real coordinators, sinks and systems; what workers would do is in the test's hands. Whole jobs that are killed:
+``tests/chaos/test_missing_tables.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.connectors.postgres import PostgresSink
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import CommitsTogether, Committable, Sink, TaskContext, committed, probed
+from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.records import Batch
+from kafka_eos.testing import ListSource
+from kafka_eos.testing.sources import ListOrigin
+from tests.contract.lakes import DeltaLake, IcebergLake
+
+
+class System(Protocol):
+    """What a job writes to, and what a person does to it."""
+
+    def sink(self) -> Sink[Any]: ...
+
+    def keep(self, copy: Path) -> None: ...
+
+    def put_back(self, copy: Path) -> None: ...
+
+    def rows(self) -> list[int]: ...
+
+
+class Database:
+    """A database of PostgreSQL. A copy is another database; who puts it back ends all connections."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        """``make`` makes an empty database."""
+        self._make, self._conninfo, self._copies = make, make(), dict[Path, str]()
+        self._ask("CREATE TABLE rows (id bigint NOT NULL, text text)")
+
+    def sink(self) -> Sink[Any]:
+        return PostgresSink(self._conninfo, "rows", columns=("id", "text"))
+
+    def keep(self, copy: Path) -> None:
+        self._copies[copy] = _name(self._make())
+        self._copied(_name(self._conninfo), self._copies[copy])
+
+    def put_back(self, copy: Path) -> None:
+        self._copied(self._copies[copy], _name(self._conninfo))
+
+    def rows(self) -> list[int]:
+        return [row[0] for row in self._ask("SELECT id FROM rows ORDER BY id")]
+
+    def _copied(self, old: str, new: str) -> None:
+        elsewhere = psycopg.conninfo.make_conninfo(self._conninfo, dbname="postgres")
+        with psycopg.connect(elsewhere, autocommit=True) as connection:
+            for name in (old, new):
+                end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+                connection.execute(end, (name,))
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(new)))
+            made = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+            connection.execute(made.format(sql.Identifier(new), sql.Identifier(old)))
+
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._conninfo) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+def _name(conninfo: str) -> str:
+    return str(psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"])
+
+
+@dataclass
+class World:
+    """A job with one sink, on a real directory."""
+
+    system: System
+    home: Path
+    open: list[Coordinator] = field(default_factory=list)
+
+    def started(self) -> Coordinator:
+        """A coordinator that has recovered; who held the job before is gone."""
+        coordinator = self.coordinator()
+        coordinator.recover()
+        return coordinator
+
+    def coordinator(self) -> Coordinator:
+        pipeline = Pipeline("orders")
+        pipeline.source(ListSource([{"id": 1}]), name="numbers").sink(self.system.sink(), name="out")
+        storage = LocalStorage(self.home / "orders")
+        patience = Patience(threading.Event(), print)
+        self.open.append(Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 2))
+        return self.open[-1]
+
+    def decided(self, coordinator: Coordinator, *ids: int, subtasks: int = 1) -> Manifest:
+        """One more epoch, with these rows of each subtask; nothing of it is committed."""
+        epoch, committables = coordinator.next_epoch(), list[Committable]()
+        for subtask in range(subtasks if ids else 0):
+            job = coordinator.recognise()
+            writer = self.system.sink().writer(TaskContext(job, subtask, 2, "out", first_epoch=epoch.epoch))
+            values = [{"id": n, "text": str(n)} for n in ids]
+            writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
+            committables += writer.seal(epoch)()
+            writer.discard()
+        return coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(committables)))
+
+    def finished(self, coordinator: Coordinator, *ids: int) -> None:
+        coordinator.finish(self.decided(coordinator, *ids))
+
+    def refused(self) -> str:
+        """What a start says that must not go on; it changes nothing that a second one looks at."""
+        before, said = self.system.rows(), set[str]()
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="an older copy was put back") as caught:
+                self.started()
+            said.add(str(caught.value))
+        assert self.system.rows() == before
+        assert len(said) == 1
+        return said.pop()
+
+
+SYSTEMS: dict[str, Callable[[Path, Callable[[], str]], System]] = {
+    "delta": lambda home, _: DeltaLake(home),
+    "iceberg": lambda home, _: IcebergLake(home / "lake"),
+    "postgres": lambda _, database: Database(database),
+}
+
+
+@pytest.fixture(params=SYSTEMS)
+def world(request: pytest.FixtureRequest, tmp_path: Path, database: Callable[[], str]) -> Iterator[World]:
+    world = World(SYSTEMS[request.param](tmp_path, database), tmp_path)
+    yield world
+    for coordinator in world.open:
+        coordinator.close()
+
+
+@pytest.mark.parametrize("ids", [(3,), ()], ids=["with rows", "without rows"])
+def test_a_copy_that_is_put_back_while_an_epoch_has_no_receipt_is_noticed(
+    world: World, tmp_path: Path, ids: tuple[int, ...]
+) -> None:
+    """The job was killed between the decision and the receipt: what the copy lacks is of the epochs before."""
+    first = world.started()
+    world.finished(first, 1)
+    world.system.keep(tmp_path / "older")
+    world.finished(first, 2)
+    world.decided(first, *ids)
+    world.system.keep(tmp_path / "newer")
+    world.system.put_back(tmp_path / "older")
+
+    world.refused()
+    world.system.put_back(tmp_path / "newer")
+    world.started()
+
+    assert world.system.rows() == [1, 2, *ids]
+
+
+def test_a_copy_that_is_put_back_while_the_job_runs_is_noticed_by_its_next_attempt(
+    world: World, tmp_path: Path
+) -> None:
+    """No process is started anew, as when a standby of the server takes over that lacks the newest commits."""
+    first = world.started()
+    world.finished(first, 1)
+    world.system.keep(tmp_path / "older")
+    world.finished(first, 2)
+    world.system.put_back(tmp_path / "older")
+
+    world.refused()
+
+
+def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
+    """Its first commit has taken away the traces of the epoch before, which nobody misses."""
+    first = world.started()
+    world.finished(first, 1)
+    manifest = world.decided(first, 2, subtasks=2)
+    committer = world.system.sink().committer(first.recognise())
+    decision = authorize(manifest.id, probed(committer, manifest.committables), 0.0)
+    assert isinstance(decision, Commit) and len(manifest.committables) == 2
+    some = manifest.committables if isinstance(committer, CommitsTogether) else manifest.committables[:1]
+    committed(committer, decision.permit, some)
+    committer.close()
+
+    world.started()
+
+    assert world.system.rows() == [1, 2, 2]
