@@ -47,6 +47,8 @@ class LakeCommitter:
         self._table = table
         self._term: int | None = None
         """The term that holds the life here; None before it says so."""
+        self._committed: EpochId | None = None
+        """The newest epoch that is known to be committed here: a log without it is an older copy."""
 
     def probe(self, committable: Committable) -> Probe:
         return self.probe_all([committable])[0]
@@ -71,6 +73,7 @@ class LakeCommitter:
             if not promise.key
         ]
         outcome = self._tried(lambda: self._changed(permit.epoch, life, promises, files))
+        self._committed = permit.epoch
         self._forget([promise.part for promise in promises])
         if any(promise.key for promise in promises):
             # No other attempt of this epoch can be committed any more, by whomever.
@@ -218,6 +221,8 @@ class LakeCommitter:
         """See ``interfaces.Remembers``."""
         seen = self._table.look(LakeLife(ctx.job, ctx.identity))
         if not lacking(seen, newest, {Promise.read(each.payload).table for each in committables}):
+            if committables and not seen.lacks(newest):
+                self._committed = newest
             return None
         last = "nothing" if seen.fence is None else f"term {seen.fence} and epoch {seen.marker or 'none'} at most"
         return f"the {self._table.log} of {self._table.text} has {last} of this job"
@@ -238,7 +243,7 @@ class LakeCommitter:
             raise Fenced(taken_over(ctx, self._table.text))
         if (seen.fence or 0) > ctx.term.n:
             raise Fenced(self._fenced(life, seen, ctx.term))
-        if seen.fence == ctx.term.n:
+        if ctx.term.n in (seen.fence, self._term):  # once: in an older copy its fence would hide what is missing
             return Outcome.ALREADY
         self._table.fence(seen, life, ctx.term.n)
         return Outcome.COMMITTED
@@ -267,8 +272,14 @@ class LakeCommitter:
         with mapped(Retryable, f"look for {promise.file} in {self._table.text}"):
             as_promised = self._store.size(promise.file) == promise.size
         part = promise.part
-        standing = judged(part.epoch, part.identity is not None, promise.table == seen.table, seen, as_promised)
+        same_table = promise.table == seen.table
+        standing = judged(part.epoch, part.identity is not None, same_table, seen, as_promised)
+        if same_table and self._is_older(seen):
+            standing = Standing.UNKNOWN
         return Probe(standing, self._detail(promise, seen, standing))
+
+    def _is_older(self, seen: Seen) -> bool:
+        return self._committed is not None and seen.lacks(self._committed)
 
     def _detail(self, promise: Promise, seen: Seen, standing: Standing) -> str:
         name, table, log = promise.file, self._table.text, self._table.log
@@ -283,6 +294,11 @@ class LakeCommitter:
             return (
                 f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
                 f"the old one back, with its {log}"
+            )
+        if self._is_older(seen):
+            return (
+                f"the {log} of {table} has not epoch {self._committed} any more, which this job has committed there: "
+                f"it was put back to an older copy. Bring the {log} back"
             )
         if promise.part.identity is not None and not seen.knows(promise.part.epoch):
             return (

@@ -4,6 +4,7 @@
     another     any     any                            any           UNKNOWN: the one that it was written for is gone
     that one    none    any                            any           UNKNOWN: what the life left in the log is gone
     that one    of a later term, as its first          any           UNKNOWN: it was gone, and a start has begun anew
+    that one    older   any                            any           UNKNOWN: it was put back to an older copy
     that one    there   of this term, this epoch or    any           COMMITTED, also when readers have deleted its rows,
                         a later one                                  or others have compacted or vacuumed its file
     that one    there   of a later term                any           UNKNOWN: nobody who counts asks any more
@@ -49,8 +50,12 @@ class Seen:
     since: int | None = None
 
     def knows(self, of: EpochId) -> bool:
-        """Whether the life has a fence here that is as old as what an epoch's term has staged."""
-        return self.fence is not None and (self.since is None or self.since <= of.term.n)
+        """Whether the life has been here since before an epoch's term staged anything, and the log is not older."""
+        return self.fence is not None and of.term.n <= self.fence and (self.since is None or self.since <= of.term.n)
+
+    def lacks(self, epoch: EpochId) -> bool:
+        """Whether neither ``epoch`` nor a later one of the life is committed here."""
+        return self.marker is None or (self.marker.term, self.marker.epoch) < (epoch.term, epoch.epoch)
 
 
 def lacking(seen: Seen, newest: EpochId, wrote_to: Set[str]) -> bool:
@@ -66,8 +71,7 @@ def lacking(seen: Seen, newest: EpochId, wrote_to: Set[str]) -> bool:
         return False
     if seen.fence < newest.term.n:
         return True
-    marker = seen.marker
-    return bool(wrote_to) and (marker is None or (marker.term, marker.epoch) < (newest.term, newest.epoch))
+    return bool(wrote_to) and seen.lacks(newest)
 
 
 def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:

@@ -6,6 +6,7 @@ Real coordinators, sinks and systems; what workers would do is in the test's han
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.interfaces import CommitsTogether, Committable, Sink, TaskContext, committed, probed
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
@@ -144,7 +145,11 @@ SYSTEMS: dict[str, Callable[[Path, Callable[[], str]], System]] = {
 
 @pytest.fixture(params=SYSTEMS)
 def world(request: pytest.FixtureRequest, tmp_path: Path, database: Callable[[], str]) -> Iterator[World]:
-    world = World(SYSTEMS[request.param](tmp_path, database), tmp_path)
+    yield from _world(SYSTEMS[request.param](tmp_path, database), tmp_path)
+
+
+def _world(system: System, home: Path) -> Iterator[World]:
+    world = World(system, home)
     yield world
     for coordinator in world.open:
         coordinator.close()
@@ -198,3 +203,39 @@ def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
     world.started()
 
     assert world.system.rows() == [1, 2, 2]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    yield from _world(DeltaLake(tmp_path) if request.param == "delta" else IcebergLake(tmp_path / "lake"), tmp_path)
+
+
+@pytest.mark.parametrize("starts", [False, True], ids=["a moment ago", "an earlier start"])
+def test_a_log_that_is_put_back_while_the_job_runs_takes_no_commit(lake: World, tmp_path: Path, starts: bool) -> None:
+    """The log alone: all data files are there, so nothing else would keep the commit from being made."""
+    coordinator = lake.started()
+    lake.finished(coordinator, 1)
+    lake.system.keep(tmp_path / "older")
+    lake.finished(coordinator, 2)
+    if starts:
+        coordinator = lake.started()
+    manifest = lake.decided(coordinator, 3)
+    lake.system.keep(tmp_path / "newer")
+    put_back_log(lake.system, tmp_path / "older")
+
+    with pytest.raises(RestartFromCheckpoint, match="put back to an older copy"):
+        coordinator.finish(manifest)
+    assert lake.system.rows() == [1]
+    lake.refused()
+    put_back_log(lake.system, tmp_path / "newer")
+    lake.started()
+
+    assert lake.system.rows() == [1, 2, 3]
+
+
+def put_back_log(system: System, copy: Path) -> None:
+    assert isinstance(system, DeltaLake | IcebergLake)
+    now = copy.with_name(f"beside-{copy.name}")
+    shutil.copytree(system.where, now, ignore=shutil.ignore_patterns("_delta_log"))
+    system.put_back(copy)
+    shutil.copytree(now, system.where, dirs_exist_ok=True)

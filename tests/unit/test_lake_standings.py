@@ -48,17 +48,18 @@ def everything() -> Iterator[Facts]:
 
 
 YES, NO, ANY = {True}, {False}, {True, False}
-THERE = FENCES - {None}
+REACHED = FENCES - {None, 2}
 BEFORE = SINCE - {4}
 TABLE = [
     # that table, it leaves a fence, fence, newest commit, file as promised, first fence, standing
     (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
     (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
-    (YES, YES, THERE, OLDER | THIS | NEWER, ANY, {4}, Standing.UNKNOWN),
-    (YES, YES, THERE, THIS, ANY, BEFORE, Standing.COMMITTED),
-    (YES, YES, THERE, NEWER, ANY, BEFORE, Standing.UNKNOWN),
-    (YES, YES, THERE, OLDER, YES, BEFORE, Standing.PREPARED),
-    (YES, YES, THERE, OLDER, NO, BEFORE, Standing.LOST),
+    (YES, YES, {2}, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
+    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, {4}, Standing.UNKNOWN),
+    (YES, YES, REACHED, THIS, ANY, BEFORE, Standing.COMMITTED),
+    (YES, YES, REACHED, NEWER, ANY, BEFORE, Standing.UNKNOWN),
+    (YES, YES, REACHED, OLDER, YES, BEFORE, Standing.PREPARED),
+    (YES, YES, REACHED, OLDER, NO, BEFORE, Standing.LOST),
     # a job without an identity leaves none
     (YES, NO, FENCES, THIS, ANY, SINCE, Standing.COMMITTED),
     (YES, NO, FENCES, NEWER, ANY, SINCE, Standing.UNKNOWN),
