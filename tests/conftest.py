@@ -224,15 +224,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
+    from tests import spark_java
+
     settings = {
         "spark.jars": ",".join(map(str, fetch_jars("spark"))),
         "spark.ui.enabled": "false",
         **OF_OUR_OWN,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        # A heap that grows with what is needed is collected as a whole each time; so is the space for classes.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-        "-XX:MetaspaceSize=256m -Xms1g -Xmn384m",
+        "spark.driver.extraJavaOptions": spark_java.of_session(),
         "spark.sql.shuffle.partitions": "2",
         # Compiling Java for each plan takes longer than to run it over the few rows of a test.
         "spark.sql.codegen.wholeStage": "false",

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
+from kafka_eos.devbroker.classes import archive_options, reading_options
 from kafka_eos.devbroker.jars import RELEASES, fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.probe import serves
@@ -125,8 +126,9 @@ class Broker:
             if not wait_until(lambda: _try_lock(lock), _GLANCE_SECONDS):
                 raise ConfigError(f"a broker runs in {self.directory} already; stop it: kafka-eos broker stop")
             self._choose_ports()
-            command = self._java_command(java, jars)
-            self._format(command)
+            path = os.pathsep.join(map(str, jars))
+            self._format([java, *reading_options(java, path), *self._java_options(path)])
+            command = [java, *archive_options(java, path), *self._java_options(path)]
             self._process = self._spawn([*command, "kafka.Kafka", str(self._properties_path)], lock)
             self._save(self._process.pid)
 
@@ -179,10 +181,10 @@ class Broker:
         text = server_properties(self._data, self.port, self._controller_port, self._overrides)
         self._properties_path.write_text(text)
 
-    def _java_command(self, java: str, jars: list[Path]) -> list[str]:
+    def _java_options(self, path: str) -> list[str]:
         options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_PACKAGE / 'log4j2.properties'}"]
-        return [java, *options, *self._jvm_options, "-cp", os.pathsep.join(map(str, jars))]
+        return [*options, *self._jvm_options, "-cp", path]
 
     def _format(self, command: list[str]) -> None:
         """Gives an empty directory its identity. The tool writes meta.properties last: an interrupted run is redone."""

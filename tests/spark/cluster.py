@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests import spark_java
 from tests.waiting import PATIENCE
 
 
@@ -51,7 +52,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_SUBMIT_ARGS": "--conf spark.cores.max=2 --conf spark.scheduler.minRegisteredResourcesRatio=1.0 "
         "--conf spark.scheduler.maxRegisteredResourcesWaitingTime=120s "
         "--conf spark.shuffle.readHostLocalDisk=false pyspark-shell",
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JAVA_TOOL_OPTIONS": spark_java.of_any(),
     }
 
 

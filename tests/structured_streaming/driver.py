@@ -22,7 +22,6 @@ CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.executorEnv.PYTHONPATH": str(ROOT),
     # A second name for the local file system, so that a checkpoint can be on one that is not "file".
@@ -60,9 +59,13 @@ def main(kind: str, servers: str, source: str, target: str, checkpoint: str) -> 
 
     from kafka_eos.devbroker import fetch_jars
     from kafka_eos.spark import exactly_once_kafka
+    from tests import spark_java
 
-    jars = {"spark.jars": ",".join(map(str, fetch_jars("spark")))}
-    spark = SparkSession.builder.master("local[2,3]").config(map=CONFIG | jars).getOrCreate()
+    java = {
+        "spark.jars": ",".join(map(str, fetch_jars("spark"))),
+        "spark.driver.extraJavaOptions": spark_java.of_driver(),
+    }
+    spark = SparkSession.builder.master("local[2,3]").config(map=CONFIG | java).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     started = exactly_once_kafka(
         query(spark, kind, servers, source),

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: written once, used when it is whole, and gone when nobody uses it any more."""
+"""The archive of classes: written once, used when it is whole, and gone when nobody uses it any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.audit import classes
+from kafka_eos.devbroker import classes
 
 DAY = 86400.0
 
@@ -19,13 +19,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "classes"
 
 
-def options(spark: str = "/spark") -> str:
-    return classes.archive_options("/java", spark)
+def options(jars: str = "/spark") -> str:
+    return " ".join(classes.archive_options("/java", jars))
 
 
 def written(options: str, content: bytes, age: float = 0.0) -> Path:
     """What Java leaves at the place that it was told."""
-    part = Path(options.partition("ArchiveClassesAtExit=")[2].rstrip('"'))
+    part = Path(options.partition("ArchiveClassesAtExit=")[2])
     part.write_bytes(content)
     os.utime(part, (time.time() - age,) * 2)
     return part
@@ -37,7 +37,7 @@ def test_the_archive_that_a_session_has_written_is_used_by_the_next(directory: P
     told = options()
 
     (archive,) = directory.iterdir()
-    assert f'"-XX:SharedArchiveFile={archive}"' in told
+    assert f"-XX:SharedArchiveFile={archive}" in told
     assert archive.read_bytes() == b"head and classes"
 
 
@@ -54,11 +54,20 @@ def test_one_that_is_still_being_written_is_left_alone(directory: Path) -> None:
     assert not part.exists()
 
 
-def test_another_spark_has_an_archive_of_its_own(directory: Path) -> None:
+def test_other_jars_have_an_archive_of_their_own(directory: Path) -> None:
     written(options(), b"head and classes")
     options()
 
     assert "ArchiveClassesAtExit" in options("/other")
+
+
+def test_who_loads_few_classes_uses_an_archive_and_writes_none() -> None:
+    told = options()
+    assert [] == classes.reading_options("/java", "/spark")
+
+    written(told, b"head and classes")
+
+    assert classes.archive_options("/java", "/spark") == classes.reading_options("/java", "/spark") != []
 
 
 def test_an_archive_that_nobody_has_used_for_months_is_deleted(directory: Path) -> None:
@@ -79,4 +88,4 @@ def test_an_archive_that_nobody_has_used_for_months_is_deleted(directory: Path) 
 def test_a_cache_that_cannot_be_written_only_makes_the_start_slower(directory: Path) -> None:
     directory.parent.joinpath("classes").write_text("a file")
 
-    assert "" == options()
+    assert [] == classes.archive_options("/java", "/spark") == classes.reading_options("/java", "/spark")
