@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos.collector import importing
+from kafka_eos.collector import all_lasts, importing
 from kafka_eos.terminal.ending import explained
 
 _COMMANDS = {
@@ -139,5 +139,8 @@ def main() -> None:
 
     And 4: a bounded run has read nothing but what became dead letters.
     """
-    with explained():
-        app()
+    try:
+        with explained():
+            app()
+    finally:
+        all_lasts()

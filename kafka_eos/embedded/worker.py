@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from kafka_eos import log_context, logs, stacks
 from kafka_eos.app import load
 from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.collector import spare_the_collector
+from kafka_eos.collector import all_lasts, spare_the_collector
 from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.preparing import Teller
@@ -37,6 +37,7 @@ EXIT_ORPHANED = 70
 
 def main() -> None:
     """Run sessions until the supervisor is gone."""
+    all_lasts()
     fd, subtask, app, told, parent = sys.argv[1:6]
     _die_with(int(parent))
     with os.fdopen(int(told), encoding="utf-8") as file:

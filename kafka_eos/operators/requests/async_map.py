@@ -15,7 +15,6 @@ from typing import Any
 from kafka_eos import log_context
 from kafka_eos.failpoints import hit
 from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.requests.asking import Asking, Policy
 from kafka_eos.operators.requests.held import Answer, Answered, Held
 from kafka_eos.operators.side_outputs import Tagged
 from kafka_eos.plan import AsyncMap as Node
@@ -32,6 +31,9 @@ class AsyncMap:
         self._asked = 0
 
     def open(self, ctx: OperatorContext) -> None:
+        # asyncio takes a twelfth of a worker's start, and most of them ask for nothing.
+        from kafka_eos.operators.requests.asking import Asking, Policy
+
         self._ctx, node = ctx, self._node
         policy = Policy(node.timeout, node.retries, node.breaker, node.retry_on)
         self._asking = Asking(node.fn, policy, node.capacity, ctx.operator)
