@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transact
 from tests.chaos.running import running
 from tests.chaos.storm import Storm
 from tests.chaos.test_table_joins import HALF_READ, upsert
-from tests.marks import campaign
 
 NewJob = Callable[..., Job]
 Found = tuple[str, int, int, int]
@@ -32,18 +31,13 @@ CHANGES = ((3, "commit.before=kill"), (2, "align.complete=kill@5"))
 
 
 @pytest.mark.chaos
+@pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("mode", "backend", "changes"),
-    [
-        pytest.param("unaligned", "rocksdb", CHANGES[1:], id="few"),
-        campaign("unaligned", "rocksdb", CHANGES, named="unaligned-rocksdb"),
-        campaign("aligned", "rocksdb", CHANGES, named="aligned-rocksdb"),
-        campaign("unaligned", "memory", CHANGES, named="unaligned-memory"),
-        campaign("synchronous", "memory", CHANGES, named="synchronous-memory"),
-    ],
+    ("mode", "backend"),
+    [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("unaligned", "memory"), ("synchronous", "memory")],
 )
 def test_all_workers_have_the_same_rules_through_deaths_and_other_numbers_of_workers(
-    new_job: NewJob, mode: str, backend: str, changes: Sequence[tuple[int, str]]
+    new_job: NewJob, mode: str, backend: str
 ) -> None:
     job, rules = begun(new_job, KAFKA_EOS_CHECKPOINT_MODE=mode, TEST_BACKEND=backend, KAFKA_EOS_PARALLELISM=3)
     with running(job, HALF_READ) as run:
@@ -55,7 +49,7 @@ def test_all_workers_have_the_same_rules_through_deaths_and_other_numbers_of_wor
     job.run()
     known = storm.fed
     # Rules and payments come at once now, so which payment meets which version is chance.
-    for workers, fault in changes:
+    for workers, fault in CHANGES:
         version += 1
         upsert(job, [{f"a{n}": version for n in range(ACCOUNTS)}], version)
         with storm.through(fault, KAFKA_EOS_PARALLELISM=workers):

@@ -37,7 +37,7 @@ ELSEWHERE = {
     "savepoint": "test_savepoints.py",
     "micro-batch": "tests/structured_streaming",
     "timers": "test_timers.py",
-    "bootstrap": "test_table_joins.py",
+    "bootstrap": "test_backfill.py",
     "async-map": "test_asked.py",
     "lake": "test_lake.py",
     "outbox": "test_http.py",

@@ -20,7 +20,6 @@ from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transact
 from tests.chaos.running import running
 from tests.chaos.storm import Storm
 from tests.chaos.test_windows import name_of
-from tests.marks import campaign
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -39,13 +38,9 @@ HALF_READ = "commit.before=kill@3"
 
 
 @pytest.mark.chaos
+@pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("mode", "backend"),
-    [
-        ("unaligned", "rocksdb"),
-        campaign("aligned", "rocksdb"),
-        campaign("synchronous", "memory"),
-    ],
+    ("mode", "backend"), [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("synchronous", "memory")]
 )
 def test_rows_wait_for_the_whole_table_through_deaths_and_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str
