@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import datetime
+import functools
 import importlib.util
 import inspect
 import io
@@ -111,6 +112,12 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from _commands("kafka-eos", typer.main.get_command(app))
 
 
+@functools.cache
+def _known() -> Mapping[str, Any]:
+    """To load all commands takes as long as to read all pages."""
+    return dict(commands())
+
+
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
     if isinstance(command, Commands):
@@ -147,8 +154,7 @@ def test_no_command_is_documented_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_command_line_shown_has_options_that_exist(page: Path) -> None:
-    known = dict(commands())
-    wrong = []
+    known, wrong = _known(), []
     for line in _command_lines(page):
         words = line.split()
         name = next((" ".join(words[:n]) for n in (3, 2) if " ".join(words[:n]) in known), None)
