@@ -220,12 +220,17 @@ class LakeCommitter:
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """See ``interfaces.Remembers``."""
         seen = self._table.look(LakeLife(ctx.job, ctx.identity))
-        if not lacking(seen, newest, {Promise.read(each.payload).table for each in committables}):
-            if committables and not seen.lacks(newest):
-                self._committed = newest
-            return None
-        last = "nothing" if seen.fence is None else f"term {seen.fence} and epoch {seen.marker or 'none'} at most"
-        return f"the {self._table.log} of {self._table.text} has {last} of this job"
+        promises = (Promise.read(each.payload) for each in committables)
+        there = [promise.part.epoch for promise in promises if promise.table == seen.table]
+        wrote = max(there, key=lambda epoch: (epoch.term, epoch.epoch), default=None)
+        the_log = f"the {self._table.log} of {self._table.text}"
+        if lacking(seen, newest, wrote):
+            last = "nothing" if seen.fence is None else f"term {seen.fence} and epoch {seen.marker or 'none'} at most"
+            return f"{the_log} has {last} of this job"
+        if seen.is_ahead_of(newest):
+            return f"{the_log} has epoch {seen.marker} of this job already"
+        self._committed = None if wrote is None or seen.lacks(wrote) else wrote
+        return None
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a file for those who look for lives, and the fence in the log is what counts."""

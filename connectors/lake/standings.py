@@ -20,7 +20,6 @@ Rule: a file that is not there proves nothing by itself. What proves that it was
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import dataclass
 
 from kafka_eos.ids import EpochId
@@ -53,25 +52,28 @@ class Seen:
         """Whether the life has been here since before an epoch's term staged anything, and the log is not older."""
         return self.fence is not None and of.term.n <= self.fence and (self.since is None or self.since <= of.term.n)
 
+    def is_ahead_of(self, epoch: EpochId) -> bool:
+        """Whether a later epoch of the life is committed here."""
+        return self.marker is not None and (self.marker.term, self.marker.epoch) > (epoch.term, epoch.epoch)
+
     def lacks(self, epoch: EpochId) -> bool:
         """Whether neither ``epoch`` nor a later one of the life is committed here."""
         return self.marker is None or (self.marker.term, self.marker.epoch) < (epoch.term, epoch.epoch)
 
 
-def lacking(seen: Seen, newest: EpochId, wrote_to: Set[str]) -> bool:
+def lacking(seen: Seen, newest: EpochId, wrote: EpochId | None) -> bool:
     """Whether the log is older than ``newest``, which the life has finished here: it was put back to an older copy.
 
-    ``wrote_to``: the tables that the epoch has written to in this one's place; none if it had no rows. The term of an
-    epoch has left a fence before it, so a copy of before that start shows in any case. A log without a fence is that of
-    a table that somebody has made anew, unless it is the same table.
+    ``wrote``: the newest epoch up to it that has rows in this very table; None if none is known. The term of ``newest``
+    has left a fence before it, so a copy of before that start shows in any case. What is older than the first fence
+    does not count: a start has begun anew there. A log without a fence is that of a table that somebody has made anew,
+    unless there are rows in this very table.
     """
     if seen.fence is None:
-        return seen.table in wrote_to
-    if seen.since is not None and seen.since > newest.term.n:  # a start has begun anew there
-        return False
+        return wrote is not None
     if seen.fence < newest.term.n:
         return True
-    return bool(wrote_to) and seen.lacks(newest)
+    return wrote is not None and (seen.since is None or seen.since <= wrote.term.n) and seen.lacks(wrote)
 
 
 def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:

@@ -161,15 +161,22 @@ class PostgresCommitter:
         with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
             marks = self._ledger.marks(connection, ctx.job) if self._ledger.is_there(connection) else ()
             mark = next((mark for mark in marks if mark.identity == ctx.identity), None)
-            if mark is None or mark.over:
+            if mark is None:
+                return f"{self._scope} has nothing of this job" if committables else None
+            if mark.over:
                 return None
             promises = [Promise.read(each.payload) for each in committables]
             standings = {self._ledger.standing(connection, promise) for promise in promises}
+            last = self._ledger.newest(connection, Life(ctx.job, ctx.identity))
         if None in standings:
             raise Retryable(f"the server of {self._scope} follows another one, and may be behind it")
         if mark.term < newest.term:
             return f"{self._scope} has term {mark.term} of this job at most"
-        return None if standings <= {Standing.COMMITTED} else f"{self._scope} has no commit of epoch {newest}"
+        if last is not None and last > newest.epoch:
+            return f"{self._scope} has epoch {last} of this job already"
+        if standings <= {Standing.COMMITTED}:
+            return None
+        return f"{self._scope} has not all that is committed up to epoch {newest}"
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""

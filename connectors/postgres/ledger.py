@@ -25,7 +25,7 @@ from kafka_eos.connectors.postgres.client import Connection
 from kafka_eos.connectors.tables.lives import Mark
 from kafka_eos.connectors.tables.names import Life, Promise, Strategy, stage, transaction
 from kafka_eos.errors import Fenced
-from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Standing
 
 _MAKE: Final = """
@@ -193,6 +193,15 @@ class Ledger:
         follows, prepared, staged, committed = row
         held = staged if promise.strategy is Strategy.STAGE else in_doubt
         return None if follows else judged(prepared, held, committed)
+
+    def newest(self, connection: Connection, life: Life) -> Epoch | None:
+        """The newest epoch of which something is committed; None if nothing tells of one."""
+        query = self._sql(
+            "SELECT max(CASE needed_by WHEN %s THEN epoch ELSE needed_by END) FROM {schema}.ledger"
+            " WHERE job = %s AND identity = %s AND committed"
+        )
+        (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(life))).fetchone() or (None,)
+        return None if number is None else Epoch(number)
 
     def take(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
         """Remove the row of a staging table, in the transaction that ends it; None if it has ended."""

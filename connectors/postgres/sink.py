@@ -210,8 +210,8 @@ class PostgresSink(Unmarked, Generic[T]):
             raise ConfigError(
                 f"there is neither table {self._name} nor schema {self._ledger.schema} in {self._database.name}, and "
                 f"job {ctx.job!r} has written there: an empty table would hide that its rows are lost. Bring the "
-                "database back, or connect to the one that has them. To go on with an empty one, make the table "
-                "yourself"
+                "database back, or connect to the one that has them. To go on without them, make the table yourself "
+                "and begin with a savepoint in another directory"
             )
 
     def _make(self, connection: Connection) -> None:

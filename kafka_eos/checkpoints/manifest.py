@@ -70,9 +70,10 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 8
-    """8: with the sinks that know the job. 7: with files of provenance. 6: with partitions by sink. 5: with outputs by
-    sink. 4: with the hash of key groups. 3: with the job's identity. Older ones are read as without."""
+    VERSION: ClassVar[int] = 9
+    """9: with output of before in sinks that have none. 8: with the sinks that know the job. 7: with files of
+    provenance. 6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's
+    identity. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -92,6 +93,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Which life of the job's name decided it; None in a manifest that is older than identities."""
     known_in: tuple[str, ...] = ()
     """Scopes of the sinks that knew this life when it decided the epoch; empty in a manifest of before version 8."""
+    remembered: tuple[Committable, ...] = ()
+    """Committed output of epochs before: of each sink that tells for good whether it has it, and that has none of this
+    epoch, what the newest epoch has there that had some. A recovery asks for it. Empty before version 9."""
 
     @property
     def id(self) -> EpochId:
@@ -288,6 +292,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
     sources: dict[str, dict[str, dict[str, Any]]]  # type: ignore[assignment]
     states: tuple[_State, ...]  # type: ignore[assignment]
     committables: tuple[_Committable, ...]  # type: ignore[assignment]
+    remembered: tuple[_Committable, ...] = ()  # type: ignore[assignment]
     in_flight: tuple[_InFlight, ...] = ()  # type: ignore[assignment]
 
     def manifest(self) -> Manifest:
@@ -295,6 +300,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
         values["states"] = tuple(state.handle() for state in self.states)
         values["in_flight"] = tuple(part.rows() for part in self.in_flight)
         values["committables"] = tuple(each.committable() for each in self.committables)
+        values["remembered"] = tuple(each.committable() for each in self.remembered)
         return Manifest(**values)
 
 

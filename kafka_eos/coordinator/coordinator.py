@@ -126,6 +126,7 @@ class Coordinator:
                 manifest = self._begun(heir_of)
             case Manifest() as manifest:
                 self._ensure_same_origin()
+        self._epochs.go_on_from(manifest)
         self._abort_orphans()
         self._stored.ensure_complete(manifest)
         # First: a start that is refused must not have decided where new sources begin.

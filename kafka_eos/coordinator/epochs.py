@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence, Set
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
@@ -22,7 +23,7 @@ from kafka_eos.coordinator.ownership import Ownership
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.errors import RestartFromCheckpoint
 from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Json, Probe
+from kafka_eos.interfaces import Committable, Json, Probe
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize
 from kafka_eos.state import copies
@@ -45,6 +46,12 @@ class Epochs:
     ) -> None:
         self._plan, self._storage, self._ownership, self._lives = plan, storage, ownership, lives
         self._finisher, self._history, self._ledger, self._refusals = finisher, history, ledger, refusals
+        self._before: Manifest | None = None
+        """The epoch before the one that is decided next."""
+
+    def go_on_from(self, manifest: Manifest) -> None:
+        """The next epoch that is decided follows this one."""
+        self._before = manifest
 
     def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
@@ -69,11 +76,13 @@ class Epochs:
             in_flight=acked.in_flight,
             identity=self._ownership.identity.identity,
             known_in=self._lives.known_in,
+            remembered=_remembered(self._before, acked.committables, self._lives.remembering),
         )
         records.publish(self._storage, manifest)
         self._ownership.check()
         if self._refusals is not None:
             self._refusals.decided()
+        self.go_on_from(manifest)
         return manifest
 
     def probe(self, manifest: Manifest) -> list[Probe]:
@@ -117,3 +126,14 @@ class Epochs:
             outcomes=[outcome.value for outcome in outcomes],
         )
         self._finisher.write_receipt(manifest, outcomes)
+
+
+def _remembered(
+    before: Manifest | None, committables: Sequence[Committable], remembering: Set[str]
+) -> tuple[Committable, ...]:
+    """What an epoch with these committables remembers of the one before it; what only tells of records is left out."""
+    if before is None:
+        return ()
+    silent = remembering - {each.scope for each in committables}
+    known = (*before.committables, *before.remembered)
+    return tuple(Committable(each.scope, each.payload, each.records) for each in known if each.scope in silent)

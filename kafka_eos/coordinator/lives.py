@@ -12,7 +12,17 @@ from typing import Any
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import Committer, Guarantee, HoldsLife, JobContext, Life, LifeState, Source, TellsLives
+from kafka_eos.interfaces import (
+    Committer,
+    Guarantee,
+    HoldsLife,
+    JobContext,
+    Life,
+    LifeState,
+    Remembers,
+    Source,
+    TellsLives,
+)
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.lives import Proceed, Refuse, admit
 
@@ -33,6 +43,11 @@ class Lives:
     def known_in(self) -> tuple[str, ...]:
         """Scopes of the sinks that know this life once ``hold`` or ``enter`` has returned."""
         return tuple(sorted(self._held))
+
+    @property
+    def remembering(self) -> frozenset[str]:
+        """Scopes of those among them that tell for good whether they have what was committed."""
+        return frozenset(scope for scope, committer in self._held.items() if isinstance(committer, Remembers))
 
     def signs(self, ctx: JobContext) -> list[Life]:
         """Every sign of any life of the name, this one's included."""
@@ -99,7 +114,7 @@ def refusal(job: str, home: str, signs: Sequence[Life]) -> str:
         f"job, start it with the directory that it had (--checkpoint-dir, setting checkpoint_dir); if it is another "
         "pipeline, give one of them another name; kafka-eos doctor shows what is open. If the other directory is lost "
         "or was deleted on purpose: --take-over (setting take_over) ends what that life has open, keeps what it has "
-        "committed, and reads the input from the start rule again"
+        "committed, and reads the input from the savepoint (--from), or else from the start rule again"
     )
 
 

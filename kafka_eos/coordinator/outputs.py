@@ -84,7 +84,7 @@ class Outputs:
                     )
 
     def expect_remembered(self, ctx: JobContext, last: Manifest, later: Sequence[Committable]) -> None:
-        """ConfigError if a system lacks what this life has finished there: it was put back to an older copy.
+        """ConfigError if a system lacks what this life has finished there, or has more: an older copy was put back.
 
         ``last``: the newest epoch with a receipt. ``later``: what an epoch without one has promised; a system that has
         committed some of it lacks nothing. Raises Retryable if nobody can tell now.
@@ -93,17 +93,17 @@ class Outputs:
             return
         told, lacking = replace(ctx, identity=JobIdentity(last.identity)), list[str]()
         for scope, committer in self.committers.items():
-            some = [each for each in last.committables if each.scope == scope]
+            some = [each for each in (*last.committables, *last.remembered) if each.scope == scope]
             if isinstance(committer, Remembers) and (some or scope in last.known_in):
                 more = [each for each in later if each.scope == scope]
                 if not any(probe.standing is Standing.COMMITTED for probe in probed(committer, more)):
                     lacking += filter(None, [committer.lacks(told, last.id, some)])
         if lacking:
             raise ConfigError(
-                f"{'; '.join(lacking)}. Job {ctx.job!r} has finished epoch {last.id}, so an older copy was put back: "
-                "rows are missing that nobody would write again. Bring back the newer one, or the checkpoints of the "
-                "copy's time. To go on without these rows, begin with a savepoint in another directory: kafka-eos "
-                "savepoint trigger, and then --checkpoint-dir and --from"
+                f"{'; '.join(lacking)}. By its checkpoints job {ctx.job!r} has finished epoch {last.id}, so an older "
+                "copy was put back, of the one or of the other: to go on would lose rows, or write them twice. Bring "
+                "the newer one back, or put both back to one time. To go on all the same, begin with a savepoint in "
+                "another directory: kafka-eos savepoint trigger, and then --checkpoint-dir, --from and --take-over"
             )
 
     def staged(self, ctx: JobContext) -> list[Staged]:

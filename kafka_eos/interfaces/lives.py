@@ -78,9 +78,10 @@ class Remembers(Protocol):
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """What is not there any more of this life, which has finished ``newest``; None if nothing is missing.
 
-        ``committables`` are those that this epoch had in the committer's scope; it may have had none. Asked at each
-        recovery, before its term leaves anything in the system, and only if nothing newer is committed there. So what
-        is missing shows that the system was put back to an older copy. The trap: one that knows nothing of the life may
-        be another one, which somebody has made on purpose; then the answer is None.
+        ``committables`` are those of the newest epoch that had some in the committer's scope, up to ``newest``; none if
+        no such epoch is known. Asked at each recovery, before its term leaves anything in the system, and only if
+        nothing of an epoch without a receipt is committed there. So what is missing shows that the system was put back
+        to an older copy; and if it has a later epoch, say that: the checkpoints were. The trap: what is there may be
+        another one, which somebody has made on purpose; if that shows, the answer is None.
         Raises Retryable if nobody can tell now.
         """

@@ -118,11 +118,38 @@ def test_an_older_copy_that_was_put_back_refuses_the_next_start_until_the_newer_
         said = refused(job, 2)
         assert f"the log of {job.environment['TEST_TABLES']}/delta has term 1 and epoch" in said
         assert "the metadata of default:shop.numbers has term 1 and epoch" in said
-        assert "has no commit of epoch" in said and "an older copy was put back" in said
+        assert "has not all that is committed up to epoch" in said and "an older copy was put back" in said
     put_back(job, "newer")
     job.run()
 
     assert rows(job) == [NUMBERS] * 3
+
+
+@pytest.mark.campaign
+def test_who_has_no_newer_copy_goes_on_with_a_savepoint(job: Job) -> None:
+    """In the copy are tables and files that the job had staged then: they go, and nothing is written twice."""
+    with running(job, ";".join(["receipt.after=stop"] * EPOCHS)) as run:
+        turns = iter(range(1, EPOCHS))
+        _until_rows_are_committed(run, turns)
+        keep(job, "older")
+        before = rows(job)
+        run.send(signal.SIGCONT)
+        _until_rows_are_committed(run, turns)
+    after = rows(job)
+    put_back(job, "older")
+    said, savepoint = refused(job, 2), job.directory / "savepoint"
+    assert "--checkpoint-dir, --from and --take-over" in said
+
+    asked = kafka_eos(job, "savepoint", "trigger", str(job.app), "--path", str(savepoint))
+    assert asked[0] == 0, asked
+    (job.checkpoints / job.name).rename(job.directory / "first-life")
+    with running(job, "", "--until-caught-up", "--from", str(savepoint), "--take-over") as run:
+        assert run.ended() == 0, run.log[-3000:]
+
+    lost = [sorted({*new} - {*old}) for new, old in zip(after, before, strict=True)]
+    assert all(lost)
+    assert rows(job) == [[n for n in NUMBERS if n not in missing] for missing in lost]
+    assert ask(job, "SELECT count(*) FROM kafka_eos.staged") == [0]
 
 
 def _until_rows_are_committed(run: Running, turns: Iterator[int]) -> None:

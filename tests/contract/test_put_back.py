@@ -188,6 +188,53 @@ def test_a_copy_that_is_put_back_while_the_job_runs_is_noticed_by_its_next_attem
     world.refused()
 
 
+def test_a_copy_lacks_what_it_had_before_epochs_without_rows(world: World, tmp_path: Path) -> None:
+    """The copy is younger than the start, and the manifest of the epoch with rows is gone: two are kept."""
+    coordinator = world.started()
+    world.finished(coordinator, 1)
+    world.system.keep(tmp_path / "older")
+    world.finished(coordinator, 2)
+    for _ in range(3):
+        world.finished(coordinator)
+        coordinator.drop_old()
+    world.system.keep(tmp_path / "newer")
+    world.system.put_back(tmp_path / "older")
+
+    world.refused()
+    world.system.put_back(tmp_path / "newer")
+    world.finished(world.started(), 3)
+    world.started()
+
+    assert world.system.rows() == [1, 2, 3]
+
+
+def test_a_copy_of_before_the_first_start_is_no_new_table(world: World, tmp_path: Path) -> None:
+    world.system.keep(tmp_path / "older")
+    coordinator = world.started()
+    world.finished(coordinator, 1)
+    world.finished(coordinator)
+    world.system.put_back(tmp_path / "older")
+
+    world.refused()
+
+
+def test_checkpoints_that_are_put_back_alone_are_noticed(world: World, tmp_path: Path) -> None:
+    """They would have rows written twice that are there already."""
+    coordinator = world.started()
+    world.finished(coordinator)
+    shutil.copytree(tmp_path / "orders", tmp_path / "older")
+    world.finished(coordinator, 1)
+    (tmp_path / "orders").rename(tmp_path / "newer")
+    (tmp_path / "older").rename(tmp_path / "orders")
+
+    assert "of this job already" in world.refused()
+    shutil.rmtree(tmp_path / "orders")
+    (tmp_path / "newer").rename(tmp_path / "orders")
+    world.finished(world.started(), 2)
+
+    assert world.system.rows() == [1, 2]
+
+
 def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
     """Its first commit has taken away the traces of the epoch before, which nobody misses."""
     first = world.started()
@@ -208,6 +255,21 @@ def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
 @pytest.fixture(params=["delta", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     yield from _world(DeltaLake(tmp_path) if request.param == "delta" else IcebergLake(tmp_path / "lake"), tmp_path)
+
+
+def test_a_table_that_was_made_anew_is_gone_on_with_for_good(lake: World) -> None:
+    """Epochs without rows remember those of the old one, which nobody looks for in the new one."""
+    coordinator = lake.started()
+    lake.finished(coordinator, 1)
+    assert isinstance(lake.system, DeltaLake | IcebergLake)
+    lake.system.replace()
+
+    for _ in range(3):
+        lake.finished(lake.started())
+    lake.finished(lake.started(), 2)
+    lake.started()
+
+    assert lake.system.rows() == [2]
 
 
 @pytest.mark.parametrize("starts", [False, True], ids=["a moment ago", "an earlier start"])

@@ -17,6 +17,7 @@ from kafka_eos.protocol.recovery import (
     Superseded,
     Unfinished,
     decided,
+    finished,
     gone,
     next_epoch,
     resolve,
@@ -88,6 +89,15 @@ def test_terms_between_the_newest_base_and_ones_own_could_still_write_another_hi
     assert unbased(claims, bases, Term(6)) == (Term(5),)
     assert unbased(claims, bases, Term(4)) == (Term(3),)
     assert unbased(claims, [], Term(3)) == (Term(1), Term(2))
+
+
+def test_what_is_finished_is_the_newest_epoch_that_counts_and_has_a_receipt_and_a_manifest() -> None:
+    three = {e(0, 1), e(1, 1), e(2, 1)}
+
+    assert finished(facts({1, 2}, {1: None}, three, {e(0, 1), e(1, 1)})) == e(1, 1)
+    assert finished(facts({1, 2}, {1: None}, three - {e(1, 1)}, {e(0, 1), e(1, 1)})) == e(0, 1)
+    assert finished(facts({1, 2, 3}, {1: None, 2: e(0, 1)}, three, three)) == e(0, 1)
+    assert finished(facts({1, 2}, {1: None}, three, set())) is None
 
 
 def test_a_claim_without_base_changes_nothing() -> None:

@@ -91,28 +91,35 @@ def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -
 @pytest.mark.parametrize(
     ("fence", "since", "marker", "wrote", "is_older"),
     [
-        (3, 1, OF, True, False),
-        (4, 1, at(6, 4), True, False),
-        (OVER, 1, OF, True, False),
-        (3, 1, at(4, 3), True, True),
-        (3, 3, at(4, 3), True, True),
-        (3, 1, None, True, True),
-        (3, 1, at(9, 2), True, True),  # a number that comes again after going back is another epoch
-        (3, 1, at(4, 3), False, False),  # the epoch had no rows for it, so nobody can tell
-        (2, 1, at(9, 2), False, True),  # the start that decided the epoch has left its fence
-        (2, None, None, False, True),
-        (4, 4, None, True, False),  # a start of before this was looked at has begun anew there
-        (None, None, None, True, True),  # the same table, and nothing of the life
-        (None, None, None, False, False),
+        (3, 1, OF, OF, False),
+        (4, 1, at(6, 4), OF, False),
+        (OVER, 1, OF, OF, False),
+        (3, 1, at(4, 3), OF, True),
+        (3, 3, at(4, 3), OF, True),
+        (3, 1, None, OF, True),
+        (3, 1, at(9, 2), OF, True),  # a number that comes again after going back is another epoch
+        (3, 1, at(4, 3), at(4, 3), False),  # the newest epochs had no rows for it
+        (3, 1, at(3, 3), at(4, 3), True),
+        (3, 1, at(9, 1), at(4, 2), True),
+        (3, 3, None, at(4, 2), False),  # a start has begun anew there, behind the rows
+        (3, 1, at(4, 3), None, False),  # no rows are known
+        (2, 1, at(9, 2), None, True),  # the start that decided the epoch has left its fence
+        (2, None, None, None, True),
+        (2, 2, None, at(4, 1), True),
+        (4, 4, None, OF, False),  # a start of before this was looked at has begun anew there
+        (None, None, None, OF, True),  # rows in this very table, and nothing of the life
+        (None, None, None, None, False),  # another table, or no rows
     ],
 )
 def test_a_log_is_older_than_what_was_finished_there_if_it_lacks_its_start_or_its_commit(
-    fence: int | None, since: int | None, marker: EpochId | None, wrote: bool, is_older: bool
+    fence: int | None, since: int | None, marker: EpochId | None, wrote: EpochId | None, is_older: bool
 ) -> None:
-    seen = Seen("table", "schema", 7, fence, marker, since)
+    """``wrote``: the newest epoch with rows in this table."""
+    assert lacking(Seen("table", "schema", 7, fence, marker, since), OF, wrote) is is_older
 
-    assert lacking(seen, OF, {"table"} if wrote else set()) is is_older
 
-
-def test_a_table_that_somebody_has_made_anew_lacks_nothing() -> None:
-    assert not lacking(Seen("another", "schema", 7, None, None), OF, {"table"})
+@pytest.mark.parametrize(
+    ("marker", "is_ahead"), [(None, False), (at(6, 2), False), (OF, False), (at(6, 3), True), (at(4, 4), True)]
+)
+def test_a_log_with_a_later_epoch_is_ahead(marker: EpochId | None, is_ahead: bool) -> None:
+    assert Seen("table", "schema", 7, 9, marker, 1).is_ahead_of(OF) is is_ahead

@@ -27,6 +27,7 @@ MANIFEST = Manifest(
         ),
     ),
     known_in=("kafka:abc",),
+    remembered=(Committable("postgres:db", {"version": 1}, 7),),
 )
 SAVEPOINT = Savepoint(
     job=JOB,

@@ -98,21 +98,27 @@ def test_the_published_schema_describes_the_body(record: Record) -> None:
     schema = json.loads((SCHEMAS / f"{record.FORMAT}.v{record.VERSION}.avsc").read_text())
     body = json.loads(encode(record).partition(b"\n")[2])
 
-    assert fastavro.validate(_with_text(schema, body), schema, strict=True)
+    assert fastavro.validate(_with_text(schema, body, {}), schema, strict=True)
     assert list(body) == [field["name"] for field in schema["fields"]]
 
 
-def _with_text(schema: Any, value: Any) -> Any:
-    """``value`` with its free-form parts as text, as the schema says of an Avro container."""
+def _with_text(schema: Any, value: Any, named: dict[str, Any]) -> Any:
+    """``value`` with its free-form parts as text, as the schema says of an Avro container.
+
+    ``named``: the records that were defined before, by name.
+    """
     match schema:
+        case str(name) if name in named:
+            return _with_text(named[name], value, named)
         case {"logicalType": "json-text"}:
             return json.dumps(value)
-        case {"type": "record", "fields": fields}:
-            return {f["name"]: _with_text(f["type"], value[f["name"]]) for f in fields}
+        case {"type": "record", "name": name, "fields": fields}:
+            named[name] = schema
+            return {f["name"]: _with_text(f["type"], value[f["name"]], named) for f in fields}
         case {"type": "array", "items": items}:
-            return [_with_text(items, item) for item in value]
+            return [_with_text(items, item, named) for item in value]
         case {"type": "map", "values": values}:
-            return {key: _with_text(values, item) for key, item in value.items()}
+            return {key: _with_text(values, item, named) for key, item in value.items()}
     return value
 
 
