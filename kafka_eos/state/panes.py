@@ -167,8 +167,7 @@ class PaneState(CodedRows[T]):
                 if len(found.keys) == _AT_ONCE:
                     yield self._given_out(pane, found)
                     found = Taken([], [], [], [])
-        if found.keys:
-            yield self._given_out(pane, found)
+        yield self._given_out(pane, found)
         self._pass(pane, chosen, whole=groups is None)
 
     def _has_rows_beside(self, pane: int) -> bool:
@@ -296,7 +295,7 @@ class PaneState(CodedRows[T]):
 
     def _of_pane(self, pane: int, encoded: list[bytes]) -> list[bytes]:
         rows = self._grouping.row_keys(encoded, _encode_time(pane))
-        if rows and not self._whole:
+        if not self._whole:
             self._own(min(rows), max(rows))
         return rows
 
