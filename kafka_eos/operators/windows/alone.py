@@ -118,10 +118,9 @@ class AloneWindows(WindowOperator):
             self._by_clock.note(key, pane)
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
-        passed = self._timers.now(key) + 1
         results: list[Result] = []
-        for pane in (pane for pane in sorted(changed) if self._end(pane) > passed):
-            if (acc := self._panes.get((key, pane))) is not None:
+        for pane in sorted(changed):
+            if (acc := self._panes.get((key, pane))) is not None:  # of a window that is over all has been taken
                 end = self._end(pane)
                 results.append((end - 1, self._emitted(key, self._assigner.start(end), end, [acc])))
                 if self._purges:

@@ -178,6 +178,25 @@ def test_by_the_clock_overlapping_windows_have_results_for_all_that_a_row_is_in(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("lateness", [0, 1])
+@pytest.mark.parametrize(
+    ("assigner", "ends"),
+    [
+        (TEN, [10]),
+        (sliding(seconds=0.010, every=0.005), [10, 15]),
+        (tumbling(seconds=0.010, early=0.005), [10]),
+    ],
+)
+def test_by_the_clock_a_window_has_a_result_again_when_more_rows_come_to_where_some_are(
+    assigner: Any, ends: list[int], lateness: float
+) -> None:
+    given = [(7, 1), Wait(15), (8, 2), Wait(15)]
+
+    found = out(summed(assigner, on_clock(every=10), lateness=lateness), given, bounded(1))
+
+    assert [(end, value) for _, end, value in found] == [(end, value) for value in (1, 3) for end in ends]
+
+
 def test_by_the_clock_a_session_has_its_result_so_far_and_one_that_became_another_has_none() -> None:
     given = [(0, 1), (8, 2), Wait(15), (4, 4), Wait(15), Wait(15), (40, 0)]
 
@@ -344,15 +363,18 @@ def test_nothing_is_left_of_windows_that_are_over_nor_of_what_waited_for_the_clo
     assert left.get("sessions", 1) == 1
 
 
-def test_results_of_a_session_by_the_clock_have_its_last_moment_as_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("assigner", "last"), [(session(gap=0.005), 11), (TEN, 9)])
+def test_results_by_the_clock_have_the_last_moment_of_their_window_as_time(
+    assigner: Any, last: int, tmp_path: Path
+) -> None:
     with ExitStack() as closing:
-        bench, clock = opened(tmp_path, closing, summed(session(gap=0.005), on_clock(every=10)))
+        bench, clock = opened(tmp_path, closing, summed(assigner, on_clock(every=10)))
         bench.open()
         push(bench, 7)
         clock.now += 10_000
         bench.chain.tick()
 
-    assert [list(batch.times or ()) for batch in bench.out] == [[11]]
+    assert [list(batch.times or ()) for batch in bench.out] == [[last]]
 
 
 def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_time(tmp_path: Path) -> None:

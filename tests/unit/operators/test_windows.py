@@ -28,6 +28,7 @@ from kafka_eos import (
     bounded,
     days,
     monotonic,
+    on_clock,
     on_count,
     session,
     sliding,
@@ -40,11 +41,14 @@ from kafka_eos.interfaces import DeadLetters, StateHandle
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
+from kafka_eos.operators.event_time import Pace
 from kafka_eos.plan import Plan, Windows
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import wire_codec
+from kafka_eos.state import panes
 from kafka_eos.state.backends import open_backend
+from kafka_eos.state.evolution import UNFIRED
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.memory import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
@@ -197,6 +201,14 @@ def test_a_day_whose_last_minute_has_two_dates_is_one() -> None:
 
     assert windows[0] != windows[1]
     assert len(set(windows[1:])) == 1
+
+
+def test_windows_of_a_millisecond_take_all_rows_of_that_moment() -> None:
+    given = sales(("a", 1, 1), ("a", 2, 2), ("a", 2, 4), ("a", 3, 8), ("z", 9, 0))
+
+    out = run_local(flow(lambda s: summed(s.window(tumbling(seconds=0.001)))), {"source": given}, batch_size=1)["sink"]
+
+    assert shown(out)[:3] == [("a", 1, 2, 1), ("a", 2, 3, 6), ("a", 3, 4, 8)]
 
 
 # ---------------------------------------------------------------- the same as a batch computation
@@ -452,6 +464,18 @@ def test_within_the_lateness_a_row_makes_the_result_again(kind: str, expected: l
     assert [letter.raw.offset for letter in out["source-dead-letters"]] == [5]
 
 
+@pytest.mark.parametrize("lateness", [0, 0.005])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_late_row_beside_one_in_time_is_late(kind: str, lateness: float) -> None:
+    pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=lateness)), on_error=DeadLetters(MemorySink()))
+    given = sales(("b", 49, 1), ("b", 50, 1), ("a", 1, 5), ("a", 60, 8))
+
+    out = run_local(pipeline, {"source": given}, batch_size=2)
+
+    assert [letter.raw.offset for letter in out["source-dead-letters"]] == [2]
+    assert {value for key, *_, value in shown(out["sink"]) if key == "a"} <= {8}
+
+
 @pytest.mark.parametrize("kind", ["tumbling", "session"])
 def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> None:
     counted: list[int] = []
@@ -534,6 +558,48 @@ def test_a_late_row_whose_result_is_refused_has_changed_nothing(kind: str) -> No
 def closing() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
+
+
+# ---------------------------------------------------------------- snapshots between two results of one moment
+
+
+def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not_over_does(
+    tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any row, any watermark, and any result by the clock."""
+    monkeypatch.setattr(panes, "_AT_ONCE", 1)
+    plan = flow(lambda s: summed(s.window(KINDS["tumbling"], trigger=on_clock(every=10)))).plan()
+    now = [1_700_000_000_000]
+    bench = Bench(plan, tmp_path, closing, pace=Pace(0.0, lambda: 0.0, slice=0.0), clock=lambda: now[0])
+
+    def restore() -> bool:
+        """Does the snapshot say that something is left?"""
+        bench.chain.flush(whole=False)
+        handles = [backend.snapshot(Epoch(1))(bench.storage) for backend in bench.backends.values()]
+        bench.open(handles)
+        bench.chain.resume()
+        while bench.chain.busy():
+            bench.chain.go_on({"sums"})
+        told = {str(state["name"]): UNFIRED in state for handle in handles for state in handle.states}
+        return told["event-timers"]
+
+    bench.open()
+    push(bench.chain, [(key, 2, 1) for key in "abcd"], 0)
+    push(bench.chain, [("d", 9, 2)], 0)
+    assert not restore()
+    assert bench.values == [], "event time is at 8: the window is open for one moment more"
+    push(bench.chain, [("e", 10, 4)], 0)
+    while not bench.values:
+        bench.chain.go_on({node.name for node in plan.nodes})
+    assert bench.chain.busy() and len(bench.values) == 1
+    assert restore()
+    whole = [("a", 0, 10, 1), ("b", 0, 10, 1), ("c", 0, 10, 1), ("d", 0, 10, 3)]
+    assert sorted(shown(bench.values)) == whole
+
+    now[0] += 20_000
+    bench.chain.tick()
+
+    assert sorted(shown(bench.values)) == [*whole, ("e", 10, 20, 4)]
 
 
 # ---------------------------------------------------------------- sessions
@@ -627,18 +693,19 @@ def test_values_reduce_and_keep_their_type_on_their_way() -> None:
     assert out["sink"] == [Windowed(("ann", 7), Window(0, 10), Order(user="ann", amount=5))]
 
 
-def test_a_row_on_which_a_function_fails_is_refused_and_leaves_nothing() -> None:
+@pytest.mark.parametrize("kind", ["tumbling", "offset", "early", "session"])
+def test_a_row_on_which_a_function_fails_is_refused_and_leaves_nothing(kind: str) -> None:
     def add(total: int, row: Row) -> int:
         return total + 100 // row[2]
 
     pipeline = flow(
-        lambda s: s.window(KINDS["tumbling"]).fold(name="sums", init=lambda: 0, step=add),
+        lambda s: s.window(KINDS[kind]).fold(name="sums", init=lambda: 0, step=add, merge=lambda a, b: a + b),
         on_error=DeadLetters(MemorySink()),
     )
 
     out = run_local(pipeline, {"source": sales(("a", 1, 0), ("a", 2, 50), ("b", 3, 0), ("z", 50, 1))})
 
-    assert shown(out["sink"]) == [("a", 0, 10, 2)]
+    assert {(key, value) for key, _, _, value in shown(out["sink"])} == {("a", 2)}
     assert len(out["source-dead-letters"]) == 2
 
 
