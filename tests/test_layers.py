@@ -11,7 +11,7 @@ the file that the name is of.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -158,6 +158,33 @@ def _module(file: Path) -> str:
 
 
 @cache
+def statements() -> Mapping[str, Mapping[ast.Import | ast.ImportFrom, Kind]]:
+    """By module: where it imports anything, and how. To look through all modules takes long, so it is done once."""
+    return {module: _statements(tree) for module, tree in sources().items()}
+
+
+def _statements(tree: ast.Module) -> Mapping[ast.Import | ast.ImportFrom, Kind]:
+    nodes = list(ast.walk(tree))
+    inner = [_lines([each]) for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    typing = [_lines(each.body) for each in nodes if isinstance(each, ast.If) and _is_for_types(each.test)]
+
+    def kind(line: int) -> Kind:
+        if any(line in lines for lines in typing):
+            return "typing"
+        return "inner" if any(line in lines for lines in inner) else "top"
+
+    return {each: kind(each.lineno) for each in nodes if isinstance(each, ast.Import | ast.ImportFrom)}
+
+
+def _lines(nodes: Sequence[ast.stmt]) -> range:
+    return range(nodes[0].lineno, (nodes[-1].end_lineno or 0) + 1)
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+@cache
 def imports() -> tuple[Import, ...]:
     """Every import of one module of the package by another."""
     found = (each for by in sources() for each in _imports(by))
@@ -170,33 +197,21 @@ def _is_offer(found: Import) -> bool:
 
 
 def _imports(by: str) -> Iterator[Import]:
-    kinds = _kinds(sources()[by])
-    for node in ast.walk(sources()[by]):
-        names: list[str] = []
+    for node, kind in statements()[by].items():
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert not node.level, f"{by}, line {node.lineno}: write the whole name"
             names = [_home(str(node.module), alias.name) for alias in node.names]
         for name in names:
             if name.partition(".")[0] == "kafka_eos":
-                yield Import(by, _known(name), node.lineno, kinds.get(id(node), "top"))  # type: ignore[attr-defined]
-
-
-def _kinds(tree: ast.Module) -> Mapping[int, Kind]:
-    kinds: dict[int, Kind] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            kinds |= dict.fromkeys(map(id, ast.walk(node)), "inner")
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            kinds |= {id(child): "typing" for statement in node.body for child in ast.walk(statement)}
-    return kinds
+                yield Import(by, _known(name), node.lineno, kind)
 
 
 def _home(module: str, name: str) -> str:
     """What ``from module import name`` imports: a module, or where a front door has the name from."""
     if module in FRONT_DOORS:
-        for node in ast.walk(sources()[module]):
+        for node in statements()[module]:
             if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
                 return str(node.module)
     return f"{module}.{name}"
@@ -299,14 +314,12 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
     ],
 )
 def test_a_library_is_imported_in_its_one_home(library: str, homes: set[str]) -> None:
-    found = {module for module, tree in sources().items() for node in ast.walk(tree) if library in _libraries(node)}
+    found = {module for module, nodes in statements().items() for node in nodes if library in _libraries(node)}
 
     assert found == homes
 
 
-def _libraries(node: ast.AST) -> set[str]:
+def _libraries(node: ast.Import | ast.ImportFrom) -> set[str]:
     if isinstance(node, ast.Import):
         return {alias.name.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.ImportFrom) and node.module:
-        return {node.module.partition(".")[0]}
-    return set()
+    return {node.module.partition(".")[0]} if node.module else set()
