@@ -24,7 +24,7 @@ from kafka_eos.connectors.dbapi.database import Connection, Database, P, Session
 from kafka_eos.connectors.tables.lives import Mark
 from kafka_eos.connectors.tables.names import Life, Promise
 from kafka_eos.errors import Fenced
-from kafka_eos.ids import EpochId, JobIdentity, Term
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Standing
 
 LIVES: Final = "kafka_eos_lives"
@@ -220,6 +220,14 @@ class Books:
     def standing(self, session: Session, promise: Promise) -> Standing:
         state = self.state(session, promise.id)
         return Standing.UNKNOWN if state is None else _STANDING[state]
+
+    def newest(self, session: Session, life: Life) -> Epoch | None:
+        """The newest epoch of which something is committed; None if nothing tells of one."""
+        found = session.rows(
+            f"SELECT MAX(needed_by) FROM {STAGES} WHERE job = {P} AND life = {P} AND state = {P}",
+            *(life.job, life.text, COMMITTED),
+        )
+        return None if found[0][0] is None else Epoch(int(found[0][0]))
 
     def staged(self, session: Session, job: str) -> list[Entry]:
         """Everything that any life of a job's name has open or prepared, the oldest first."""

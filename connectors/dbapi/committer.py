@@ -17,8 +17,9 @@ from kafka_eos.connectors.dbapi.database import Connection, Database, Session
 from kafka_eos.connectors.tables.details import detail
 from kafka_eos.connectors.tables.lives import Open, expect_held, signs
 from kafka_eos.connectors.tables.names import Life, Promise
+from kafka_eos.connectors.tables.remembering import lacking
 from kafka_eos.errors import Bug, CommittableLost, KafkaEosError, Retryable
-from kafka_eos.ids import JobIdentity
+from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, Staged, Standing
 from kafka_eos.interfaces import Life as Sign
 
@@ -117,6 +118,15 @@ class DbApiCommitter:
         with self._asking(f"look into {self._scope}") as session:
             marks, entries = self._books.marks(session, ctx.job), self._books.staged(session, ctx.job)
         return signs(self._scope, marks, [Open(of.identity, stage(of.id), of.term, of.age) for of in entries])
+
+    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """See ``interfaces.Remembers``."""
+        life, promises = Life(ctx.job, ctx.identity), [Promise.read(each.payload) for each in committables]
+        with self._asking(f"look into {self._scope}") as session:
+            mark = self._books.mark(session, life)
+            standings = [self._books.standing(session, promise) for promise in promises]
+            last = self._books.newest(session, life)
+        return lacking(self._scope, mark, newest, standings, last)
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""

@@ -21,6 +21,7 @@ from kafka_eos.connectors.postgres.ledger import Entry, Ledger
 from kafka_eos.connectors.tables.details import detail
 from kafka_eos.connectors.tables.lives import Open, expect_held, signs
 from kafka_eos.connectors.tables.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
+from kafka_eos.connectors.tables.remembering import lacking
 from kafka_eos.errors import Bug, CommittableLost, Retryable
 from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import (
@@ -158,25 +159,17 @@ class PostgresCommitter:
 
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """See ``interfaces.Remembers``."""
+        life, promises = Life(ctx.job, ctx.identity), [Promise.read(each.payload) for each in committables]
         with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
-            marks = self._ledger.marks(connection, ctx.job) if self._ledger.is_there(connection) else ()
-            mark = next((mark for mark in marks if mark.identity == ctx.identity), None)
-            if mark is None:
-                return f"{self._scope} has nothing of this job" if committables else None
-            if mark.over:
-                return None
-            promises = [Promise.read(each.payload) for each in committables]
-            standings = {self._ledger.standing(connection, promise) for promise in promises}
-            last = self._ledger.newest(connection, Life(ctx.job, ctx.identity))
-        if None in standings:
+            if not self._ledger.is_there(connection):
+                return lacking(self._scope, None, newest, [Standing.UNKNOWN for _ in promises], None)
+            marks = {mark.identity: mark for mark in self._ledger.marks(connection, ctx.job)}
+            found = [self._ledger.standing(connection, promise) for promise in promises]
+            last = self._ledger.newest(connection, life)
+        standings = [standing for standing in found if standing is not None]
+        if len(standings) < len(found):
             raise Retryable(f"the server of {self._scope} follows another one, and may be behind it")
-        if mark.term < newest.term:
-            return f"{self._scope} has term {mark.term} of this job at most"
-        if last is not None and last > newest.epoch:
-            return f"{self._scope} has epoch {last} of this job already"
-        if standings <= {Standing.COMMITTED}:
-            return None
-        return f"{self._scope} has not all that is committed up to epoch {newest}"
+        return lacking(self._scope, marks.get(ctx.identity), newest, standings, last)
 
     def hold(self, ctx: JobContext) -> None:
         """The mark is a row, which also says the newest term: writers of older ones can begin nothing any more."""

@@ -7,8 +7,10 @@ Real coordinators, sinks and systems; what workers would do is in the test's han
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from docs.examples.sqlite_sink import make_sink
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
@@ -83,6 +86,30 @@ class Database:
             return cursor.fetchall() if cursor.description else []
 
 
+class SqliteFile:
+    """A file of SQLite, which the sink for any database writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ask("CREATE TABLE rows (id INTEGER NOT NULL, text TEXT NOT NULL)")
+
+    def sink(self) -> Sink[Any]:
+        return make_sink(str(self._path))
+
+    def keep(self, copy: Path) -> None:
+        shutil.copy(self._path, copy)
+
+    def put_back(self, copy: Path) -> None:
+        shutil.copy(copy, self._path)
+
+    def rows(self) -> list[int]:
+        return [number for (number,) in self._ask("SELECT id FROM rows ORDER BY id")]
+
+    def _ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self._path)) as connection:
+            return connection.execute(statement).fetchall()
+
+
 def _name(conninfo: str) -> str:
     return str(psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"])
 
@@ -140,6 +167,7 @@ SYSTEMS: dict[str, Callable[[Path, Callable[[], str]], System]] = {
     "delta": lambda home, _: DeltaLake(home),
     "iceberg": lambda home, _: IcebergLake(home / "lake"),
     "postgres": lambda _, database: Database(database),
+    "any database": lambda home, _: SqliteFile(home / "rows.db"),
 }
 
 

@@ -1,0 +1,39 @@
+"""What a database lacks of a life, for each of the facts that decide it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_eos.connectors.tables.lives import Mark
+from kafka_eos.connectors.tables.remembering import lacking
+from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.interfaces import Standing
+
+NEWEST = EpochId(Epoch(5), Term(3))
+COMMITTED, UNKNOWN, PREPARED = Standing.COMMITTED, Standing.UNKNOWN, Standing.PREPARED
+
+
+def mark(term: int, over: bool = False) -> Mark:
+    return Mark(JobIdentity("a" * 12), Term(term), over)
+
+
+@pytest.mark.parametrize(
+    ("found", "standings", "last", "said"),
+    [
+        (None, [], None, None),  # no rows are known, so another database lacks nothing
+        (None, [UNKNOWN], None, "db has nothing of this job"),
+        (mark(3), [], None, None),
+        (mark(4), [COMMITTED], 5, None),
+        (mark(3), [COMMITTED], 4, None),
+        (mark(2), [COMMITTED], 5, "db has term 2 of this job at most"),
+        (mark(3), [COMMITTED, PREPARED], 4, "db has not all that is committed up to epoch 5/3"),
+        (mark(3), [UNKNOWN], None, "db has not all that is committed up to epoch 5/3"),
+        (mark(3), [UNKNOWN], 6, "db has epoch 6 of this job already"),
+        (mark(3), [], 6, "db has epoch 6 of this job already"),
+        (mark(2, over=True), [UNKNOWN], 6, None),
+    ],
+)
+def test_a_database_lacks_what_its_books_do_not_tell(
+    found: Mark | None, standings: list[Standing], last: int | None, said: str | None
+) -> None:
+    assert lacking("db", found, NEWEST, standings, None if last is None else Epoch(last)) == said
