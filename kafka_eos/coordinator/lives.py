@@ -36,6 +36,8 @@ class Lives:
         exact = [s.sink for s in plan.sinks if s.sink.guarantee is Guarantee.EXACTLY_ONCE]
         found = {scope: committers[scope] for scope in dict.fromkeys(sink.scope(ctx) for sink in exact)}
         self._held: dict[str, HoldsLife] = {scope: c for scope, c in found.items() if isinstance(c, HoldsLife)}
+        self.remembering = frozenset(scope for scope, c in found.items() if isinstance(c, Remembers))
+        """Scopes of the sinks that tell for good whether they have what was committed."""
         sources: list[Source[Any]] = [node.source for node in plan.sources]
         self._sources = [source for source in sources if isinstance(source, TellsLives)]
 
@@ -43,11 +45,6 @@ class Lives:
     def known_in(self) -> tuple[str, ...]:
         """Scopes of the sinks that know this life once ``hold`` or ``enter`` has returned."""
         return tuple(sorted(self._held))
-
-    @property
-    def remembering(self) -> frozenset[str]:
-        """Scopes of those among them that tell for good whether they have what was committed."""
-        return frozenset(scope for scope, committer in self._held.items() if isinstance(committer, Remembers))
 
     def signs(self, ctx: JobContext) -> list[Life]:
         """Every sign of any life of the name, this one's included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
 from kafka_eos.records import Batch, Refusal, Tally
 from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sinks import MemoryCommitter
 from kafka_eos.testing.sources import ListOrigin
 
 JOB = "orders"
@@ -324,3 +325,38 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
 
     assert "no right to write the group" in said
     assert coordinator.tell_sources(manifest) == [], "said once"
+
+
+def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_changes_anything(world: World) -> None:
+    """Also one whose committer keeps no marks of lives, and epochs after the manifest with that output is gone."""
+    asked: list[tuple[int, Sequence[Committable]]] = []
+
+    class Remembering:
+        def __init__(self, committer: MemoryCommitter) -> None:
+            self.probe, self.commit, self.staged = committer.probe, committer.commit, committer.staged
+            self.abort_orphans, self.close = committer.abort_orphans, committer.close
+
+        def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+            asked.append((newest.epoch.n, committables))
+            return None if len(asked) == 1 else "it has nothing"
+
+    class Sink(MemorySink):
+        def committer(self, ctx: JobContext) -> Any:
+            return Remembering(super().committer(ctx))
+
+    world.sink = Sink()
+    first = world.coordinator()
+    first.recover()
+    manifest = world.decided(first, "one")
+    first.finish(manifest)
+    for _ in range(5):
+        first.finish(first.decide(first.next_epoch(), Acked({"numbers": {}}, (), ())))
+        first.drop_old()
+    assert not (world.root / manifest.name).exists()
+
+    world.coordinator().recover()
+    with pytest.raises(ConfigError, match="it has nothing.*has finished epoch 6/1"):
+        world.coordinator().recover()
+
+    output = [(each.scope, each.payload) for each in manifest.committables]
+    assert [(n, [(each.scope, each.payload) for each in some]) for n, some in asked] == [(6, output)] * 2
