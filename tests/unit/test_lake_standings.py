@@ -96,6 +96,7 @@ def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -
         (OVER, 1, OF, OF, False),
         (3, 1, at(4, 3), OF, True),
         (3, 3, at(4, 3), OF, True),
+        (3, None, at(4, 3), OF, True),
         (3, 1, None, OF, True),
         (3, 1, at(9, 2), OF, True),  # a number that comes again after going back is another epoch
         (3, 1, at(4, 3), at(4, 3), False),  # the newest epochs had no rows for it
