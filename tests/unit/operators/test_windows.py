@@ -427,6 +427,20 @@ def test_a_row_makes_the_result_again_from_the_very_moment_at_which_its_window_i
     assert [value for *_, value in found_at(end - 1)] == [5]
 
 
+@pytest.mark.parametrize(("kind", "first"), [("sliding", 6), ("early", 5)])
+def test_a_row_makes_no_result_again_of_a_window_from_the_very_moment_at_which_that_takes_no_rows_any_more(
+    kind: str, first: int
+) -> None:
+    def ends_at(watermark: int) -> list[int]:
+        given = sales(("b", watermark + 1, 1), ("a", 3, 5))
+        pipeline = flow(lambda s: summed(s.window(KINDS[kind], lateness=0.009)))
+        found = shown(run_local(pipeline, {"source": given}, batch_size=1)["sink"])
+        return [end for key, _, end, _ in found if key == "a"]
+
+    assert ends_at(first + 9 - 2) == [first, 10]
+    assert ends_at(first + 9 - 1) == [10]
+
+
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
 def test_after_a_restart_a_late_row_makes_no_result_again(kind: str, tmp_path: Path, closing: ExitStack) -> None:
     """What was restored is given out, and its rows are there until the next checkpoint."""
