@@ -211,6 +211,14 @@ def test_windows_of_a_millisecond_take_all_rows_of_that_moment() -> None:
     assert shown(out)[:3] == [("a", 1, 2, 1), ("a", 2, 3, 6), ("a", 3, 4, 8)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_of_the_first_moment_that_is_not_over_is_in_all_of_its_windows(kind: str) -> None:
+    for moment in range(12):
+        given = sales(("b", moment, 1), ("a", moment, 5), ("z", 1000, 0))
+        found = shown(run_local(flow(lambda s: summed(s.window(KINDS[kind]))), {"source": given}, batch_size=1)["sink"])
+        assert Counter(each for each in found if each[0] != "z") == batch_computed(kind, given[:2])
+
+
 # ---------------------------------------------------------------- the same as a batch computation
 
 
