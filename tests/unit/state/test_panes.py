@@ -171,6 +171,17 @@ def test_it_comes_in_the_order_of_groups_and_keys_and_goes_with_its_groups(world
     assert sorted(key for *_, key in begun + rest) == sorted(keys)
 
 
+def test_the_first_pane_is_that_of_what_was_restored_and_what_has_come_since(world: World) -> None:
+    part = Part(world.open())
+    part.add(7, KEYS)
+    restored = Part(world.open([snapshot(world, part.backend)]))
+    for pane in (9, 5):
+        restored.add(pane, KEYS[:1])
+
+    assert restored.panes.first() == 5
+    assert [pane for _, pane in _all(restored)] == [5, *[7] * len(KEYS), 9]
+
+
 def test_of_some_groups_only_what_is_theirs_is_given_out(world: World) -> None:
     part = Part(world.open())
     part.add(7, KEYS)
@@ -318,10 +329,13 @@ def test_a_pane_comes_once_whatever_memory_lets_go_and_whichever_late_rows_ask_w
     assert {key for key, _ in _all(Part(world.open([handle])))} == {*KEYS}.difference(begun.keys)
 
 
-def test_what_was_deleted_goes_with_its_pane(world: World) -> None:
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_was_deleted_goes_with_its_pane(world: World, restored: bool) -> None:
     part = Part(world.open())
     part.add(7, KEYS)
-    snapshot(world, part.backend)
+    handle = snapshot(world, part.backend)
+    if restored:
+        part = Part(world.open([handle]))
     for key in KEYS[1:]:
         part.panes.delete((key, 7))
 
