@@ -182,6 +182,18 @@ def test_the_first_pane_is_that_of_what_was_restored_and_what_has_come_since(wor
     assert [pane for _, pane in _all(restored)] == [5, *[7] * len(KEYS), 9]
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_restored_panes_of_many_groups_come_in_order(world: World, turn: int) -> None:
+    part = Part(world.open())
+    for pane, key in enumerate(KEYS):
+        part.add(-9, [key])
+        part.add(turn * pane, [key])
+
+    restored = Part(world.open([snapshot(world, part.backend)]))
+
+    assert _all(restored) == {(key, at): 1 for pane, key in enumerate(KEYS) for at in (-9, turn * pane)}
+
+
 def test_of_some_groups_only_what_is_theirs_is_given_out(world: World) -> None:
     part = Part(world.open())
     part.add(7, KEYS)
