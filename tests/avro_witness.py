@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema as Registered
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 Schema = Mapping[str, Any]
@@ -43,7 +43,7 @@ def told(url: str, data: bytes) -> Any:
 
 
 def send(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for value in values:
         producer.produce(topic, value)
     assert producer.flush(PATIENCE) == 0

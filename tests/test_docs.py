@@ -39,7 +39,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import typer
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -62,6 +61,7 @@ from kafka_eos.settings import Settings
 from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
 from tests import avro_witness, json_witness, protobuf_witness
 from tests.chaos.harness import read
+from tests.producers import in_order
 from tests.receiver import receiving
 from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
@@ -368,7 +368,7 @@ def test_the_tables_shown_are_written(
     for name, own in {'KafkaSource("purchases"': purchases, 'KafkaSink("totals"': totals}.items():
         shown = shown.replace(name, f'{name.partition("(")[0]}("{own}"')
     (tmp_path / "shop.py").write_text(shown.replace("host=localhost dbname=shop user=shop", where))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for user, amount in [("ann", 3), ("bob", 2), ("ann", 4), ("bob", -2)]:
         producer.produce(purchases, json.dumps({"user": user, "amount": amount}), key=user)
     assert producer.flush(PATIENCE) == 0
@@ -399,7 +399,7 @@ def test_the_table_shown_is_read_and_then_the_topic(
     with psycopg.connect(where) as connection:
         connection.execute('CREATE TABLE purchases (id bigint PRIMARY KEY, "user" text, amount bigint)')
         connection.execute("INSERT INTO purchases VALUES (2, 'bob', 2), (1, 'ann', 3), (3, 'ann', 0)")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     producer.produce(purchases, json.dumps({"id": 4, "user": "ann", "amount": 9}), key="ann")
     assert producer.flush(PATIENCE) == 0
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
@@ -417,7 +417,7 @@ def test_the_requests_shown_are_sent(
     monkeypatch.setenv("ALERTS_TOKEN", "hush")
     payments = topic(2)
     (shown,) = blocks(ROOT / "docs/http.md", "python")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for user, amount in [("ann", 3000), ("bob", 2), ("ann", 4000)]:
         producer.produce(payments, json.dumps({"user": user, "amount": amount}), key=user)
     assert producer.flush(PATIENCE) == 0
@@ -445,7 +445,7 @@ def test_the_calls_shown_are_made(tmp_path: Path, bootstrap: str, topic: Callabl
         return True
 
     (shown,) = blocks(ROOT / "docs/idempotent.md", "python")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for number, address in enumerate(("here", "nowhere", "there")):
         producer.produce(parcels, json.dumps({"number": number, "address": address}), key=b"one")
     assert producer.flush(PATIENCE) == 0
@@ -476,7 +476,7 @@ def test_a_stream_is_a_table_of_another_job(tmp_path: Path, bootstrap: str, topi
     settings = {"KAFKA_EOS_BOOTSTRAP_SERVERS": bootstrap, "KAFKA_EOS_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
 
     def written(name: str, *rows: dict[str, Any]) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap})
+        producer = in_order(bootstrap)
         for row in rows:
             producer.produce(names[name], json.dumps(row), key=row["account"])
         assert producer.flush(PATIENCE) == 0
@@ -530,7 +530,7 @@ def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: s
     (tmp_path / "sales.py").write_text(
         shown.replace('KafkaSource("sales"', f'KafkaSource("{sales}"').replace("/data", where)
     )
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for user, amount in [("ann", 3), ("bob", 2), ("ann", 4)]:
         producer.produce(sales, json.dumps({"user": user, "amount": amount, "at": "2026-01-31T12:00:00Z"}))
     assert producer.flush(PATIENCE) == 0
@@ -555,7 +555,7 @@ def test_the_lake_table_with_a_key_shown_is_written(
     (tmp_path / "balances.py").write_text(
         shown.replace('KafkaSource("balances"', f'KafkaSource("{balances}"').replace("/data", where)
     )
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for user, amount in [("ann", 3), ("bob", 2), ("ann", 4), ("bob", 0)]:
         producer.produce(balances, json.dumps({"user": user, "amount": amount}), key=user)
     assert producer.flush(PATIENCE) == 0
@@ -700,7 +700,7 @@ def test_the_files_shown_are_written_and_read_as_shown(
         for code in blocks(ROOT / "docs/files.md", "python")
     )
     (tmp_path / "lake.py").write_text(shown)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for day, amount in [(30, 3), (31, 2), (31, 4)]:
         producer.produce(
             purchases, json.dumps({"user": "ann", "amount": amount, "at": f"2026-01-{day}T12:00:00Z"}), key="ann"
@@ -744,7 +744,7 @@ def test_the_backfill_shown_reads_files_and_then_the_topic(
     shown = shown.replace('KafkaSource("orders"', f'KafkaSource("{orders}"')
     shown = shown.replace('KafkaSink("totals"', f'KafkaSink("{totals}"')
     hours = [day + datetime.timedelta(hours=hour) for hour in (-30, -2, 1, 30)]
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for hour, amount in zip(hours[2:], (4, 8), strict=True):
         producer.produce(orders, msgspec.json.encode({"user": "ann", "amount": amount, "at": hour}), key="ann")
     assert producer.flush(PATIENCE) == 0
@@ -1207,7 +1207,7 @@ def test_the_pipeline_with_a_sink_of_kafka_writes_as_shown(
     (shown,) = blocks(ROOT / "docs/kafka-sinks.md", "python")
     shown = shown.replace('KafkaSource("orders"', f'KafkaSource("{orders}"').replace("3 * 3600", "600")
     (tmp_path / "invoices.py").write_text(shown.replace('"invoices",\n        value', f'"{invoices}",\n        value'))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for amount in (3, 2):
         producer.produce(orders, json.dumps({"user": "ann", "amount": amount}), key="ann")
     assert producer.flush(PATIENCE) == 0

@@ -34,6 +34,7 @@ from kafka_eos.provenance import HEADER, Provenance
 from kafka_eos.settings import Settings
 from tests.audit.beside import rounds, write_beside
 from tests.audit.outs import FED_AT, Out
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 ONCE = """
@@ -154,9 +155,7 @@ class Job:
 
     def feed(self, topic: str, inputs: Iterable[Input]) -> None:
         """Write input records of the same time; offsets of a partition begin at 0."""
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
-        )
+        producer = in_order(self.bootstrap, {"queue.buffering.max.messages": 1_000_000})
         for partition, key, value in inputs:
             producer.produce(topic, value, key, partition, timestamp=FED_AT)
         assert producer.flush(PATIENCE) == 0

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer
-
 from kafka_eos.audit import Verdict
 from kafka_eos.provenance import Provenance, parse
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 Rows = list[Any]
@@ -41,7 +40,7 @@ class Ran:
         """``spoil`` gets what is there, and returns what shall be there instead."""
         copy = self.topic(partitions=2)
         rows = [(m.partition(), m.key(), m.value(), m.headers()) for m in read(self.job.bootstrap, self.output)]
-        producer = Producer({"bootstrap.servers": self.job.bootstrap})
+        producer = in_order(self.job.bootstrap)
         for partition, key, value, headers in spoil(rows):
             origin = told_by(headers)
             time = fed_at(origin.partition, origin.offset)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.provenance import HEADER
@@ -20,6 +19,7 @@ from tests.audit.job import Job
 from tests.audit.ran import fed_at, told_by
 from tests.chaos.harness import read
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -152,7 +152,7 @@ def exchange_lines(directory: Path) -> None:
 
 def feed(job: Job, source: str, start: int) -> None:
     """A round: orders at ``start`` and behind in each partition."""
-    producer, offsets = Producer({"bootstrap.servers": job.bootstrap}), [start, start]
+    producer, offsets = in_order(job.bootstrap), [start, start]
     for user, partitions in OF.items():
         for p in partitions:
             order = b'{"user":"%b","n":%d}' % (user.encode(), 1 + offsets[p])
@@ -190,7 +190,7 @@ def test_what_an_engine_wrote_passes_and_each_corruption_of_it_is_named(
     assert "values of 12 outputs of sink hasty not compared: they depend on when state" in verdict.headline
 
     copies = {spoil.__name__: topic(partitions=2) for spoil in SPOILT}
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for spoil in SPOILT:
         name = spoil.__name__
         outs = [

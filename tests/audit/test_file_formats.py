@@ -9,11 +9,11 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import Job
 from tests.audit.ran import fed_at
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -61,7 +61,7 @@ ORDERS = 60
 @pytest.fixture
 def job(new_job: Callable[..., Job], bootstrap: str, topic: Callable[..., str]) -> Job:
     made = new_job(PIPELINE, input=topic(partitions=3))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for i in range(ORDERS):
         order = b'{"user":"u%d","n":%d,"note":"a, \\"b\\"\\nc"}' % (i % 4, i % 11 + 1)
         producer.produce(made.topics["input"], order, partition=i % 3, timestamp=fed_at(i % 3, i // 3))

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.schemas import Registry, avro
 from tests.audit.job import Job
 from tests.chaos.harness import read
+from tests.producers import in_order
 from tests.registry_server import RegistryServer
 from tests.waiting import PATIENCE
 
@@ -70,7 +70,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str], registry: Regist
         for where in ("header", "prefix")
     )
     in_header.check()
-    producer = Producer({"bootstrap.servers": job.bootstrap, "enable.idempotence": True})
+    producer = in_order(job.bootstrap)
     for n in range(60):
         codec: Any = in_header if n >= 20 else before  # the producer changed from one to the other
         headers = [] if codec is before else [*codec.headers()]
@@ -105,7 +105,7 @@ def test_the_audit_compares_headers_with_those_that_the_sink_writes(
     verdict = job.audit(spark)
     assert (Conclusion.PASS, 61) == (verdict.conclusion, verdict.facts.outputs), verdict.headline
 
-    copy, producer = topic(), Producer({"bootstrap.servers": job.bootstrap, "enable.idempotence": True})
+    copy, producer = topic(), in_order(job.bootstrap)
     for at, message in enumerate(found):
         (name, data), *others = message.headers()
         wrong = (name, data[:4] + bytes([data[4] ^ 1]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F
 
@@ -19,6 +19,7 @@ from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.interfaces import Spread
 from tests.audit.job import Job
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,7 +38,7 @@ def sent(bootstrap: str, topic: str, partitioner: str) -> list[tuple[bytes, int]
         assert key is not None and partition is not None
         found.append((key if isinstance(key, bytes) else key.encode(), partition))
 
-    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": partitioner})
+    producer = in_order(bootstrap, {"partitioner": partitioner})
     for key in KEYS:
         producer.produce(topic, b"", key, on_delivery=delivered)
     assert producer.flush(PATIENCE) == 0

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.flags import gaps
@@ -21,6 +20,7 @@ from kafka_eos.provenance import parse
 from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
 from tests.chaos.harness import read
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -207,7 +207,7 @@ def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
     name = f"too-large-{uuid4().hex[:8]}"
     app = tmp_path / f"{name.replace('-', '_')}.py"
     app.write_text(plan.format(name=name, input=source, output=target, letters=refused))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for i in range(60):
         key = "abc"[i % 3]
         large = key + "x" * 3000 if i % 7 == 0 or i > 55 else key

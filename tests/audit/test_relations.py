@@ -12,7 +12,6 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import And, EqualTo
@@ -21,6 +20,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict, relations
 from kafka_eos.connectors.files.s3.client import Address, Bucket
 from tests.audit.job import Job
 from tests.contract import s3_server
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -96,7 +96,7 @@ def job(
     source = source.replace("{credentials}", f"{{{s3_server.CREDENTIALS}}}")
     made = new_job(source, input=topic(partitions=3))
     made.topics["database"], made.topics["bucket"] = conninfo, s3
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     for i in range(ORDERS):
         user = i % 6
         producer.produce(made.topics["input"], b'{"user":"u%d","n":%d}' % (user, i % 11 + 1), partition=user % 3)

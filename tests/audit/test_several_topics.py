@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +17,7 @@ from tests.audit.job import Job
 from tests.audit.ran import told_by
 from tests.chaos.harness import read
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -52,7 +52,7 @@ pipeline = Pipeline("{name}", checkpoint_dir="checkpoints")
 def feed(job: Job, topic: str, *orders: str, partition: int = 0) -> None:
     """Those in brackets are tests."""
     # Idempotent, for the order: the first batch of a new topic may have to be sent again.
-    producer = Producer({"bootstrap.servers": job.bootstrap, "enable.idempotence": True})
+    producer = in_order(job.bootstrap)
     for order in orders:
         headers = [("kind", b"test" if order.startswith("(") else b"order")]
         producer.produce(topic, order.strip("()").encode(), partition=partition, headers=headers)
@@ -105,7 +105,7 @@ def test_each_topic_that_matches_is_read_from_its_beginning_and_audited(
     assert (6, 6) == (verdict.facts.outputs, verdict.facts.expected)
 
     copy = topic(partitions=2)
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for message in read(job.bootstrap, names["output"]):
         key, value, where = message.key(), message.value(), told_by(message.headers())
         if value == b"c=1":

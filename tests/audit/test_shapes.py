@@ -10,11 +10,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from tests.audit.job import Job
 from tests.audit.ran import Ran, fed_at, last_of_a_key
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
@@ -99,7 +99,7 @@ def ran(bootstrap: str, tmp_path: Path, topic: Callable[..., str]) -> Callable[[
         app = tmp_path / f"{name.replace('-', '_')}.py"
         app.write_text(text.replace("{output}", output))
         job = Job(bootstrap, tmp_path, app, name)
-        producer = Producer({"bootstrap.servers": bootstrap})
+        producer = in_order(bootstrap)
         for i in range(ORDERS):
             order = b"bad" if i == 20 else b'{"user":"u%d","n":%d}' % (i % 4, i % 11)
             producer.produce(source, order, partition=i % 3, timestamp=fed_at(i % 3, i // 3))

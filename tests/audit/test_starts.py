@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.provenance import HEADER
@@ -15,6 +14,7 @@ from tests.audit.job import FED_AT, Job
 from tests.audit.ran import told_by
 from tests.chaos.harness import read
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -43,7 +43,7 @@ pipeline = Pipeline("{name}")
 
 def feed(job: Job, topic: str, *orders: tuple[int, str, int]) -> None:
     """Partition, text, and milliseconds since ``SINCE``."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for partition, text, at in orders:
         producer.produce(topic, text.encode(), partition=partition, timestamp=SINCE + at)
     assert producer.flush(PATIENCE) == 0
@@ -75,7 +75,7 @@ def test_a_source_that_began_at_a_time_is_recomputed_from_there(
     assert {} == verdict.not_possible
 
     copy = topic(partitions=2)
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for message in read(job.bootstrap, names["output"]):
         key, value, where = message.key().decode(), message.value(), told_by(message.headers())
         if value == b"b=1":

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.checkpoints import paths
@@ -19,6 +18,7 @@ from kafka_eos.schemas import AvroCodec, JsonCodec
 from tests.audit.job import Job
 from tests.audit.ran import Ran, Rows, fed_at, told_by
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 SUMS = """
@@ -75,7 +75,7 @@ def ran(new_job: Callable[..., Job], topic: Callable[..., str], engine: str, pro
     source, output = topic(partitions=2), topic(partitions=2)
     job = new_job(program, input=source, output=output)
     for start in range(0, ROUNDS * USERS, USERS):
-        producer = Producer({"bootstrap.servers": job.bootstrap})
+        producer = in_order(job.bootstrap)
         for partition, user in product((0, 1), range(USERS)):
             offset = start + user
             order = b'{"user":"u%d","n":%d}' % (user, 1 + offset + partition)

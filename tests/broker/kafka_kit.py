@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafka_eos.connectors.kafka import KafkaSource, Record
@@ -27,6 +26,7 @@ from kafka_eos.interfaces import (
     Writer,
 )
 from kafka_eos.records import Batch, RawRecord
+from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 
 
@@ -77,7 +77,7 @@ def show(source: KafkaSource[Any], ctx: JobContext, at: EpochId, positions: Posi
 
 
 def send(bootstrap: str, topic: str, *values: bytes | None, **options: Any) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    producer = in_order(bootstrap)
     for value in values:
         producer.produce(topic, value, **options)
     assert producer.flush(PATIENCE) == 0

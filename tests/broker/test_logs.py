@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 APP = """
@@ -39,7 +39,7 @@ def test_every_line_is_an_object_that_says_whose_it_is(
 ) -> None:
     name, app = topic(), tmp_path / "spoken.py"
     app.write_text(APP.format(topic=name, home=tmp_path))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = in_order(bootstrap)
     producer.produce(name, b'{"item": "tea"}')
     assert producer.flush(PATIENCE) == 0
     command = [sys.executable, "-m", "kafka_eos", "run", str(app), "-p", "1", "--until-caught-up"]

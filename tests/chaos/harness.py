@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.logs import LocalLog
 from tests.chaos.positions import ends
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
 
@@ -136,7 +137,7 @@ class Job:
 
 def feed(bootstrap: str, topic: str, ids: range) -> None:
     """Write payments with these ids, spread over partitions by account, every tenth one to be filtered out."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    producer = in_order(bootstrap)
     for n in ids:
         payment = {"id": n, "account": f"a{n % ACCOUNTS}", "amount": 0 if n % 10 == 7 else n % 13 + 1}
         producer.produce(topic, json.dumps(payment).encode(), key=payment["account"])

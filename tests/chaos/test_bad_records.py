@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.broker.kafka_kit import set_topic_config
 from tests.chaos.harness import Job, by_account, create_topic, open_transactions, read
 from tests.chaos.running import events, nothing_left, refused, running
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -29,7 +29,7 @@ HEADERS = ("topic", "partition", "offset", "timestamp", "operator", "error", "me
 
 def _feed_undecodable(job: Job) -> None:
     """A few on each partition, with keys, headers and timestamps of their own."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for number in range(24):
         producer.produce(
             job.input,
@@ -180,7 +180,7 @@ def _one_transaction_an_epoch(job: Job, records: int) -> None:
 
 def _feed_long_accounts(job: Job, ids: range) -> None:
     """Payments whose outputs take over 5000 bytes: one each on partition 0."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for number in ids:
         account = f"long-{number}" + "x" * 5000
         producer.produce(job.input, json.dumps({"id": number, "account": account, "amount": 1}).encode(), partition=0)

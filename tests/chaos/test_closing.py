@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.operators.firing import EVENT_STATE
 from kafka_eos.state.evolution import UNFIRED
@@ -20,6 +19,7 @@ from tests.chaos.running import manifests, running
 from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
 from tests.chaos.test_windows import name_of
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -60,7 +60,7 @@ def test_a_job_is_rescaled_between_two_slices_of_a_window_that_closes(new_job: N
 
 def fill(job: Job, window: int) -> None:
     """Two payments of each account in a window; when those of all partitions are read, the window before is over."""
-    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
+    producer = in_order(job.bootstrap)
     for turn in range(2):
         for key in range(KEYS):
             partition = (key + turn) % PARTITIONS

@@ -11,7 +11,6 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.savepoints import verify
@@ -23,6 +22,7 @@ from kafka_eos.ui.server import serving
 from tests.browser import CHROMIUM, Page, browser
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import running, signal_worker
+from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
@@ -119,7 +119,7 @@ def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
 
 def _refuse(job: Job) -> None:
     """Three records that are no payments, by strangers who mean no good, before some payments."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     headers: list[tuple[str, str | bytes | None]] = [("<i>trace</i>", b"\xff\x00"), ("none", None)]
     producer.produce(job.input, SCRIPT.encode(), key=b"<b>key</b>", headers=headers, partition=0)
     producer.produce(job.input, b"\xfe" * 5000, partition=0)

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.connectors.kafka.letters import Letter
 from kafka_eos.records import Record
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
 
@@ -135,13 +135,13 @@ def _add_letter(job: Job, letter: Letter) -> None:
     """As another operator that refuses the record would write it."""
     fields = "topic", "partition", "offset", "timestamp", "operator", "error", "message"
     why = [(f"dead_letter.{name}", str(getattr(letter, name)).encode()) for name in fields]
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     producer.produce(job.environment["TEST_LETTERS"], letter.value, key=letter.key, headers=[*letter.headers, *why])
     assert producer.flush(PATIENCE) == 0
 
 
 def _add_a_stranger(job: Job) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     producer.produce(job.environment["TEST_LETTERS"], b"no letter")
     assert producer.flush(PATIENCE) == 0
 

@@ -11,11 +11,11 @@ import signal
 from collections.abc import Callable, Mapping
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running, signal_worker
 from tests.marks import campaign
+from tests.producers import in_order
 
 NewJob = Callable[..., Job]
 
@@ -74,7 +74,7 @@ def test_one_that_had_caught_up_has_to_do_so_again(new_job: NewJob) -> None:
 
 def feed_partitions(job: Job, counts: Mapping[int, int]) -> None:
     """That many payments into each partition."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for number, partition in enumerate(itertools.chain.from_iterable([p] * n for p, n in counts.items())):
         payment = {"id": number, "account": "a", "amount": 1}
         producer.produce(job.input, json.dumps(payment).encode(), partition=partition)

@@ -16,12 +16,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.chaos.harness import ACCOUNTS, Job, open_transactions, read
 from tests.chaos.soak import audit
 from tests.chaos.test_savepoints import kafka_eos, second_life, trigger
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -65,7 +65,7 @@ def _live(job: Job, generation: int, workers: int, faults: str) -> None:
     (job.directory / "failpoints.log").unlink(missing_ok=True)
     chance, moment = Random(generation), BEGIN + MOMENTS[generation] * 1000
     accounts = ACCOUNTS if moment < BEGIN + MOMENTS[-1] * 1000 else FEW
-    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
+    producer = in_order(job.bootstrap)
     for n in range(generation * 1000, generation * 1000 + 400):
         account = f"a{chance.randrange(accounts)}"
         payment = json.dumps({"id": n, "account": account}).encode()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.interfaces import InHeaders
 from kafka_eos.schemas import Registry, avro, json_schema, protobuf
 from tests.chaos.harness import Job, create_topic, open_transactions, read
+from tests.producers import in_order
 from tests.registry_server import RegistryServer
 from tests.unit.schemas.test_hostile import PAYLOADS, Tree, headers, message, payloads, tree
 from tests.waiting import PATIENCE
@@ -55,7 +55,7 @@ def test_hostile_records_are_written_aside_with_their_offsets_and_no_worker_star
 
 
 def _send(job: Job, topic: str, good: bytes, told: Any) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
+    producer = in_order(job.bootstrap)
     for payload, more in zip(payloads(good, seed=18), headers(told, seed=18), strict=False):
         producer.produce(topic, payload, headers=list(more))
         producer.poll(0)

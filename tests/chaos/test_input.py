@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.chaos.harness import Job, by_account, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, refused, running
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -81,7 +82,7 @@ def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job
 
 def _feed_partition(job: Job, partition: int, ids: range) -> None:
     """Payments of accounts that no other partition has."""
-    producer = Producer({"bootstrap.servers": job.bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    producer = in_order(job.bootstrap, {"topic.metadata.refresh.interval.ms": 100})
     for n in ids:
         payment = {"id": n, "account": f"late-{n % 5}", "amount": 1}
         producer.produce(job.input, json.dumps(payment).encode(), partition=partition)
@@ -130,7 +131,7 @@ def _ids(job: Job) -> Counter[int]:
 
 
 def _feed_to(job: Job, topic: str, ids: range, partition: int | None = None) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap, "topic.metadata.refresh.interval.ms": 100})
+    producer = in_order(job.bootstrap, {"topic.metadata.refresh.interval.ms": 100})
     for n in ids:
         where = {} if partition is None else {"partition": partition}
         producer.produce(topic, json.dumps({"id": n, "account": "a", "amount": 1}), **where)
@@ -165,7 +166,7 @@ def test_a_first_start_begins_where_it_was_told_to(new_job: NewJob, start: str) 
 
 def _feed_at(job: Job, ids: range, time: datetime) -> None:
     """Payments whose records have this timestamp."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for n in ids:
         payment = {"id": n, "account": f"a{n % 20}", "amount": n % 7 + 1}
         at = int(time.timestamp() * 1000)

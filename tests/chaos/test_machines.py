@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
 
 from docs.examples import state_machine
 from kafka_eos.devbroker import Broker
@@ -23,6 +22,7 @@ from tests.chaos.loads import Customers
 from tests.chaos.running import nothing_left
 from tests.chaos.storm import Steps, Storm
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NUMBER = 4000
@@ -35,7 +35,7 @@ class Crowd(Storm):
     customers: Customers = field(default_factory=Customers)
 
     def feed(self, payments: int = 300) -> None:
-        producer = Producer({"bootstrap.servers": self.job.bootstrap, "linger.ms": 20, "enable.idempotence": True})
+        producer = in_order(self.job.bootstrap)
         for number in range(self.fed, self.fed + payments):
             key, value = self.customers.record(number)
             producer.produce(self.job.input, value, key=key)

@@ -20,6 +20,7 @@ from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transact
 from tests.chaos.running import running
 from tests.chaos.storm import Storm
 from tests.chaos.test_windows import name_of
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -167,7 +168,7 @@ def begun(new_job: NewJob, **environment: Any) -> tuple[Job, Mapping[str, int | 
 
 
 def upsert(job: Job, changes: list[Mapping[str, int | None]], first: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
+    producer = in_order(job.bootstrap)
     for number, some in enumerate(changes, first):
         for key, version in some.items():
             value = None if version is None else json.dumps({"version": version})

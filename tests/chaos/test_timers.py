@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.coordinator.status import read_status
 from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
@@ -20,6 +19,7 @@ from tests.chaos.running import running
 from tests.chaos.storm import PAYMENTS, Steps, Storm, in_storms, rescaled
 from tests.chaos.test_metrics import address, scrape
 from tests.marks import campaign
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]
@@ -172,7 +172,7 @@ def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_
 
 
 def _feed_one_account(job: Job, payments: int) -> None:
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for n in range(payments):
         producer.produce(job.input, json.dumps({"id": n, "account": "a0", "amount": 1}).encode(), key="a0")
     assert producer.flush(PATIENCE) == 0

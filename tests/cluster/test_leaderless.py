@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.harness import Job, feed
 from tests.chaos.positions import shown
 from tests.chaos.running import check_all, running
 from tests.cluster.brokers import Brokers
+from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(1200), pytest.mark.cluster]
@@ -62,7 +63,7 @@ def test_a_running_job_goes_on_with_the_other_partitions(job: Job, cluster: Brok
 
 def _pay(job: Job, ids: range) -> int:
     """Payments to accounts that are in partition 0 only; where it ends with them."""
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for number in ids:
         payment = {"id": number, "account": f"zero-{number % 5}", "amount": 1}
         producer.produce(job.input, json.dumps(payment).encode(), payment["account"], partition=0)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.app import load
@@ -29,6 +28,7 @@ from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
 from tests.conformance.gaps import GAPS
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 from tests.wire import ongoing
 
@@ -274,7 +274,7 @@ class Runs:
 
 
 def feed(bootstrap: str, topic: str, rows: Iterable[Fed]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    producer = in_order(bootstrap)
     for key, value, timestamp in rows:
         data = value if isinstance(value, bytes | None) else json.dumps(value).encode()
         producer.produce(topic, data, key=key, timestamp=timestamp)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.interfaces import Position, Positions
 from kafka_eos.testing import ContractBroken, ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 WORDS = ["one", "two", "three", "four", "five", "six"]
@@ -152,7 +153,7 @@ def test_kafka(bootstrap: str, topic: Callable[..., str], admin: AdminClient) ->
 
 
 def _send(bootstrap: str, topics: Sequence[str], words: Sequence[str]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = in_order(bootstrap)
     for number, word in enumerate(words):
         producer.produce(topics[number % len(topics)], word.encode())
     assert producer.flush(PATIENCE) == 0

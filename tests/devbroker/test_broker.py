@@ -21,6 +21,7 @@ from kafka_eos.devbroker.settings import free_ports
 from kafka_eos.devbroker.waiting import wait_until
 from kafka_eos.errors import ConfigError
 from tests.marks import campaign
+from tests.producers import in_order
 
 SECONDS = 60.0
 
@@ -31,7 +32,7 @@ def create_topic(bootstrap: str, name: str) -> None:
 
 
 def write(bootstrap: str, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer = in_order(bootstrap)
     producer.produce(topic, value)
     assert producer.flush(SECONDS) == 0
 

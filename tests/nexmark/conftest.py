@@ -14,7 +14,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.nexmark.expected import Expected, Row
@@ -26,6 +25,7 @@ from kafka_eos.settings import Settings
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.runs import in_log_order
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 ENGINES = ("embedded-1", "embedded-3", "spark")
@@ -124,8 +124,7 @@ def fed(bootstrap: str, spark: Any, directory: Path, given: Generator) -> Iterat
     new = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names]  # timestamps are of long ago
     for made in admin.create_topics(new).values():
         made.result(PATIENCE)
-    settings = {"enable.idempotence": True, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
-    producer = Producer({"bootstrap.servers": bootstrap, **settings})  # what is sent again stays in its order
+    producer = in_order(bootstrap, {"queue.buffering.max.messages": 1_000_000})
     for kind, key, value in given.records():
         producer.produce(f"{prefix}{kind}", value, key)
     assert producer.flush(PATIENCE) == 0

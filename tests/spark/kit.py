@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer
-
 from kafka_eos.app import load
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded.run import run as run_embedded
@@ -25,6 +23,7 @@ from kafka_eos.plan import Plan
 from kafka_eos.settings import Settings
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
+from tests.producers import in_order
 from tests.waiting import PATIENCE
 
 Event = tuple[str, Mapping[str, object]]
@@ -183,7 +182,7 @@ def payment(number: int, accounts: int = 20) -> dict[str, Any]:
 
 def feed(job: Job, topic: str, rows: Iterable[dict[str, Any] | bytes]) -> None:
     """Write rows, spread over partitions by account."""
-    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 20})
+    producer = in_order(job.bootstrap)
     for row in rows:
         if isinstance(row, bytes):
             producer.produce(job.topics[topic], row)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kafka_eos.metrics.observed import Observed
 from kafka_eos.records import Batch
 from kafka_eos.spark.messages import Quota
 from kafka_eos.spark.quota import Meter, share
 from kafka_eos.testing.sources import ListOrigin
+from tests.producers import in_order
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE
 
@@ -70,7 +70,7 @@ def test_a_record_larger_than_the_quota_is_read_alone() -> None:
 def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None:
     """Values of 10 KB and keys of 2 KB, two tasks of 300 KB each: 25 records a task, and what the last poll brings."""
     job = new_job(COPY, input=2, output=2)
-    producer = Producer({"bootstrap.servers": job.bootstrap})
+    producer = in_order(job.bootstrap)
     for number in range(400):
         value = number.to_bytes(4, "big") + os.urandom(10_236)
         producer.produce(job.topics["input"], value, key=os.urandom(2048), partition=number % 2)

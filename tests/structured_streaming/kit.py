@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_eos.checkpoints import paths
@@ -28,6 +28,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
+from tests.producers import in_order
 from tests.structured_streaming import driver
 from tests.waiting import PATIENCE, eventually
 
@@ -37,7 +38,7 @@ ROWS = 100
 
 
 def feed(bootstrap: str, topic: str, ids: range) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = in_order(bootstrap)
     for n in ids:
         producer.produce(topic, str(n), f"u{n % USERS}")
     assert producer.flush(PATIENCE) == 0
