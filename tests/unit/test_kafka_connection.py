@@ -173,7 +173,7 @@ def test_who_speaks_another_protocol_is_told_by_how_it_answers(answer: bytes, sa
         ScriptedBroker({API_VERSIONS: lambda request: answer}) as broker,
         pytest.raises(ConfigError, match=f"refuses the connection: .*{said}"),
     ):
-        _end(broker, patience=0.3)
+        _end(broker, PATIENCE)
 
 
 def test_a_listener_that_wants_a_login_closes_the_connection() -> None:
@@ -181,7 +181,7 @@ def test_a_listener_that_wants_a_login_closes_the_connection() -> None:
         ScriptedBroker({FIND_COORDINATOR: lambda request: HANG_UP}) as broker,
         pytest.raises(ConfigError, match="at the first request. A listener that asks for a login does so: set sec"),
     ):
-        _end(broker, patience=0.3)
+        _end(broker, PATIENCE)
 
 
 def test_a_broker_that_is_silent_is_told_of_before_the_patience_is_over(
@@ -254,7 +254,7 @@ def test_a_login_that_fails_is_a_mistake_in_the_settings() -> None:
             match=r"Kafka at .* refuses the connection: .*who are you\?\. Check sasl.username=a and sasl.password$",
         ),
     ):
-        _end(broker, patience=0.3, **PLAIN)
+        _end(broker, PATIENCE, **PLAIN)
 
 
 def test_a_login_that_fails_for_a_moment_is_tried_again() -> None:
@@ -294,7 +294,7 @@ def test_a_mechanism_that_the_broker_has_not_is_named() -> None:
         ScriptedBroker({HANDSHAKE: lambda request: none}) as broker,
         pytest.raises(ConfigError, match="it has GSSAPI, not PLAIN"),
     ):
-        _end(broker, patience=0.3, **PLAIN)
+        _end(broker, PATIENCE, **PLAIN)
 
 
 def test_a_login_is_renewed_before_the_broker_ends_it() -> None:
