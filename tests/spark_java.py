@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from kafka_eos.devbroker.classes import archive_options, reading_options
+from kafka_eos.devbroker.classes import class_options
 from kafka_eos.devbroker.java import find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -20,14 +20,14 @@ _SPARK = str(Path(pyspark.__file__).parent)
 
 def of_session() -> str:
     """For the session of a test process."""
-    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *archive_options(find_java(), _SPARK)))
+    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *class_options(find_java(), _SPARK).keeping))
 
 
 def of_driver() -> str:
     """For the session of a driver that is killed."""
-    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *reading_options(find_java(), _SPARK)))
+    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *class_options(find_java(), _SPARK).reading))
 
 
 def of_any() -> str:
     """For each process of a job: its driver, its executors and the cluster itself."""
-    return " ".join((_SHORT_LIVED, *reading_options(find_java(), _SPARK)))
+    return " ".join((_SHORT_LIVED, *class_options(find_java(), _SPARK).reading))

@@ -278,9 +278,7 @@ class LakeCommitter:
             as_promised = self._store.size(promise.file) == promise.size
         part = promise.part
         same_table = promise.table == seen.table
-        standing = judged(part.epoch, part.identity is not None, same_table, seen, as_promised)
-        if same_table and self._is_older(seen):
-            standing = Standing.UNKNOWN
+        standing = judged(part.epoch, part.identity is not None, same_table, self._committed, seen, as_promised)
         return Probe(standing, self._detail(promise, seen, standing))
 
     def _is_older(self, seen: Seen) -> bool:
@@ -322,4 +320,4 @@ def _life(part: Part) -> LakeLife:
 
 
 def _is_committed(part: Part, seen: Seen) -> bool:
-    return judged(part.epoch, False, True, seen, False) is Standing.COMMITTED
+    return judged(part.epoch, False, True, None, seen, False) is Standing.COMMITTED

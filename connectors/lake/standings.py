@@ -5,6 +5,7 @@
     that one    none    any                            any           UNKNOWN: what the life left in the log is gone
     that one    of a later term, as its first          any           UNKNOWN: it was gone, and a start has begun anew
     that one    older   any                            any           UNKNOWN: it was put back to an older copy
+    that one    any     older than what is known       any           UNKNOWN: the same, while the job runs
     that one    there   of this term, this epoch or    any           COMMITTED, also when readers have deleted its rows,
                         a later one                                  or others have compacted or vacuumed its file
     that one    there   of a later term                any           UNKNOWN: nobody who counts asks any more
@@ -76,12 +77,17 @@ def lacking(seen: Seen, newest: EpochId, wrote: EpochId | None) -> bool:
     return wrote is not None and (seen.since is None or seen.since <= wrote.term.n) and seen.lacks(wrote)
 
 
-def judged(of: EpochId, has_fence: bool, same_table: bool, seen: Seen, as_promised: bool) -> Standing:
+def judged(
+    of: EpochId, has_fence: bool, same_table: bool, known: EpochId | None, seen: Seen, as_promised: bool
+) -> Standing:
     """The standing of a promise of epoch ``of``, by the table above.
 
     ``has_fence``: its life leaves one before it writes; a job without an identity does not.
+    ``known``: the newest epoch of the life that has been seen committed here; None if none has.
     """
     if not same_table or (has_fence and not seen.knows(of)):
+        return Standing.UNKNOWN
+    if known is not None and seen.lacks(known):
         return Standing.UNKNOWN
     if seen.marker is not None and seen.marker.term > of.term:
         return Standing.UNKNOWN

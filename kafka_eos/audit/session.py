@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.devbroker.classes import archive_options
+from kafka_eos.devbroker.classes import class_options
 from kafka_eos.devbroker.jars import fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.errors import ConfigError
@@ -130,7 +130,7 @@ def open_session(
         options["spark.driver.extraJavaOptions"] = java.replace(_SHORT_LIVED, "-XX:+UseParallelGC")
         options["spark.driver.memory"] = f"{_third_of_memory()}g"
     elif not submitted:
-        archive = " ".join(f'"{option}"' for option in archive_options(find_java(), _spark_home()))
+        archive = " ".join(f'"{option}"' for option in class_options(find_java(), _spark_home()).keeping)
         options["spark.driver.extraJavaOptions"] = f"{java} {archive}"
     for name, value in options.items():
         builder = builder.config(name, value)

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
-from kafka_eos.devbroker.classes import archive_options, reading_options
+from kafka_eos.devbroker.classes import class_options
 from kafka_eos.devbroker.jars import RELEASES, fetch_jars
 from kafka_eos.devbroker.java import find_java
 from kafka_eos.devbroker.probe import serves
@@ -127,8 +127,9 @@ class Broker:
                 raise ConfigError(f"a broker runs in {self.directory} already; stop it: kafka-eos broker stop")
             self._choose_ports()
             path = os.pathsep.join(map(str, jars))
-            self._format([java, *reading_options(java, path), *self._java_options(path)])
-            command = [java, *archive_options(java, path), *self._java_options(path)]
+            classes = class_options(java, path)
+            self._format([java, *classes.reading, *self._java_options(path)])
+            command = [java, *classes.keeping, *self._java_options(path)]
             self._process = self._spawn([*command, "kafka.Kafka", str(self._properties_path)], lock)
             self._save(self._process.pid)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,46 +17,46 @@ from kafka_eos.devbroker.jars import cache_dir
 
 _WRITING_SECONDS = 3600.0
 """So old is no archive that is still being written."""
-_UNUSED_SECONDS = 90 * 86400.0
-"""After which an archive is deleted; one of Spark has more than 100 MB."""
+_KEPT = 4
+"""Archives that are kept, those that were used last; one of Spark has some 180 MB, and each environment its own."""
 _QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
 
 
-def archive_options(java: str, jars: str) -> list[str]:
-    """What a JVM is told that runs what is in ``jars``: to use the archive, or to write one when it ends."""
-    try:
-        whole, part = _settled(java, jars)
-    except OSError:
-        return []  # no room, or none of ours: a start takes longer
-    return _using(whole) or [*_QUIET, f"-XX:ArchiveClassesAtExit={part}"]
+@dataclass(frozen=True, slots=True)
+class ClassOptions:
+    """What JVMs are told that run the same jars.
+
+    ``keeping``  to use the archive, or to write one when it ends
+    ``reading``  to use the archive and never to write one: for a JVM that loads few of the classes, or that is killed
+    """
+
+    keeping: list[str]
+    reading: list[str]
 
 
-def reading_options(java: str, jars: str) -> list[str]:
-    """The same for a JVM that loads few of the classes: it uses an archive, and writes none."""
-    try:
-        return _using(_settled(java, jars)[0])
-    except OSError:
-        return []
-
-
-def _settled(java: str, jars: str) -> tuple[Path, Path]:
-    """Where the archive is once there is one, and where the next one may be written."""
+def class_options(java: str, jars: str) -> ClassOptions:
+    """What JVMs are told that run what is in ``jars``. Looks once, and clears up what was left."""
     whose = hashlib.sha256(f"{Path(java).resolve()} {jars}".encode()).hexdigest()[:16]
     directory = cache_dir() / "classes"
     whole = directory / f"{whose}.jsa"
-    directory.mkdir(parents=True, exist_ok=True)
-    for part in directory.glob(f"{whose}.*.part"):
-        _settle(part, whole)
-    for other in directory.glob("*.jsa"):
-        if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-            other.unlink()
-    if whole.exists():
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _clear(directory)
+        if not whole.exists():
+            return ClassOptions([*_QUIET, f"-XX:ArchiveClassesAtExit={directory / f'{whose}.{uuid4().hex}.part'}"], [])
         whole.touch()
-    return whole, directory / f"{whose}.{uuid4().hex}.part"
+    except OSError:
+        return ClassOptions([], [])  # no room, or none of ours: a start takes longer
+    using = [*_QUIET, f"-XX:SharedArchiveFile={whole}"]
+    return ClassOptions(using, using)
 
 
-def _using(whole: Path) -> list[str]:
-    return [*_QUIET, f"-XX:SharedArchiveFile={whole}"] if whole.exists() else []
+def _clear(directory: Path) -> None:
+    """Makes whole what was written; removes what was left half, and all archives but those that were used last."""
+    for part in directory.glob("*.part"):
+        _settle(part, directory / f"{part.name.partition('.')[0]}.jsa")
+    for old in sorted(directory.glob("*.jsa"), key=lambda each: each.stat().st_mtime)[:-_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def _settle(part: Path, whole: Path) -> None:

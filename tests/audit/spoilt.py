@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pytest
+
 from kafka_eos.audit import Check, Verdict
 from kafka_eos.provenance import HEADER
 from tests.audit.job import Job, Out
 from tests.chaos.harness import read
+from tests.marks import campaign
 
 Outs: TypeAlias = list[Out]
 Spoil: TypeAlias = Callable[[Outs], Outs]
@@ -39,6 +42,15 @@ class Spoilt:
     def expect_named(self) -> None:
         """Each corruption is named, and nothing else is."""
         assert found(self.verdict) == self.wanted, shown(self.verdict)
+
+
+def some_or_every(corruptions: tuple[Corruption, ...], some: Sequence[str]) -> pytest.MarkDecorator:
+    """Parametrises ``corruptions``: what an audit takes grows with its sinks, so `make test` has those of ``some``."""
+    chosen = tuple(each for each in corruptions if each.sink in some)
+    assert len(chosen) == len(some)
+    return pytest.mark.parametrize(
+        "corruptions", [pytest.param(chosen, id="some"), campaign(corruptions, named="every")]
+    )
 
 
 def spoilt(

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import FED_AT, Input, Job, Out
-from tests.audit.spoilt import Corruption, Outs, shown, spoilt, without
+from tests.audit.spoilt import Corruption, Outs, shown, some_or_every, spoilt, without
 from tests.chaos.harness import read
 from tests.marks import campaign
 
@@ -226,10 +226,7 @@ SOME = (
 """One of each way to be wrong."""
 
 
-@pytest.mark.parametrize(
-    "corruptions",
-    [pytest.param(tuple(c for c in CORRUPTIONS if c.sink in SOME), id="some"), campaign(CORRUPTIONS, named="every")],
-)
+@some_or_every(CORRUPTIONS, SOME)
 def test_each_corruption_of_joins_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]
 ) -> None:

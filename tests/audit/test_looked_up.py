@@ -13,10 +13,9 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.state import audit_state
 from kafka_eos.ids import AppRef
 from tests.audit.job import Input, Job, Out
-from tests.audit.spoilt import Corruption, Outs, found, out, shown, spoilt, without
+from tests.audit.spoilt import Corruption, Outs, found, out, shown, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN
 from tests.chaos.harness import read
-from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -186,13 +185,10 @@ SOME = (
     "outer without",
     "then early",
 )
-"""One of each kind of join, and of each way to be wrong: what an audit takes grows with its sinks."""
+"""One of each kind of join, and of each way to be wrong."""
 
 
-@pytest.mark.parametrize(
-    "corruptions",
-    [pytest.param(tuple(c for c in CORRUPTIONS if c.sink in SOME), id="some"), campaign(CORRUPTIONS, named="every")],
-)
+@some_or_every(CORRUPTIONS, SOME)
 def test_each_corruption_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]
 ) -> None:

@@ -16,9 +16,8 @@ from kafka_eos.audit import Check
 from kafka_eos.ids import SplitId
 from tests.audit.job import Ends, Input, Job, Out, epoch
 from tests.audit.job import out as made
-from tests.audit.spoilt import Corruption, Outs, found, shown, spoilt, without
+from tests.audit.spoilt import Corruption, Outs, found, shown, some_or_every, spoilt, without
 from tests.chaos.harness import read
-from tests.marks import campaign
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
@@ -175,13 +174,10 @@ SOME = (
     "keyed stale",
     "counted right",
 )
-"""One of each kind of function, and of each way that rules can be wrong: what an audit takes grows with its sinks."""
+"""One of each kind of function, and of each way that rules can be wrong."""
 
 
-@pytest.mark.parametrize(
-    "corruptions",
-    [pytest.param(tuple(c for c in CORRUPTIONS if c.sink in SOME), id="some"), campaign(CORRUPTIONS, named="every")],
-)
+@some_or_every(CORRUPTIONS, SOME)
 def test_each_corruption_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]
 ) -> None:

@@ -15,9 +15,8 @@ import pytest
 from kafka_eos.audit import Check
 from kafka_eos.provenance import parse
 from tests.audit.job import Job
-from tests.audit.spoilt import Corruption, Outs, Spoil, spoilt, without
+from tests.audit.spoilt import Corruption, Outs, Spoil, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN, at, other, said, sale
-from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -108,10 +107,7 @@ def sales(begin: int, end: int) -> list[tuple[int, str | None, bytes]]:
     return [each for n in times for each in (sale("ann", n, 1), sale("carl", n, 1), of_both[n])]
 
 
-@pytest.mark.parametrize(
-    "corruptions",
-    [pytest.param(tuple(c for c in CORRUPTIONS if c.sink in SOME), id="some"), campaign(CORRUPTIONS, named="every")],
-)
+@some_or_every(CORRUPTIONS, SOME)
 def test_final_results_are_compared_beside_early_ones_and_those_that_follow_from_the_input(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]
 ) -> None:

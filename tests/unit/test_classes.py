@@ -10,7 +10,7 @@ import pytest
 
 from kafka_eos.devbroker import classes
 
-DAY = 86400.0
+HOUR, DAY = 3600.0, 86400.0
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +19,12 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "classes"
 
 
+def reading() -> list[str]:
+    return classes.class_options("/java", "/spark").reading
+
+
 def options(jars: str = "/spark") -> str:
-    return " ".join(classes.archive_options("/java", jars))
+    return " ".join(classes.class_options("/java", jars).keeping)
 
 
 def written(options: str, content: bytes, age: float = 0.0) -> Path:
@@ -63,29 +67,41 @@ def test_other_jars_have_an_archive_of_their_own(directory: Path) -> None:
 
 def test_who_loads_few_classes_uses_an_archive_and_writes_none() -> None:
     told = options()
-    assert [] == classes.reading_options("/java", "/spark")
+    assert reading() == []
 
     written(told, b"head and classes")
 
-    assert classes.archive_options("/java", "/spark") == classes.reading_options("/java", "/spark") != []
+    assert " ".join(reading()) == options() != ""
 
 
-def test_an_archive_that_nobody_has_used_for_months_is_deleted(directory: Path) -> None:
-    written(options(), b"one")
-    written(options("/other"), b"two")
+def test_the_archives_that_were_used_last_are_kept(directory: Path) -> None:
+    """Each environment has its own, and nobody tells when one of them is gone."""
+    for hours, jars in enumerate("abcd"):
+        written(options(jars), jars.encode())
+        options(jars)
+        (archive,) = (each for each in directory.iterdir() if each.read_bytes() == jars.encode())
+        os.utime(archive, (time.time() - HOUR * (9 - hours),) * 2)
+    assert "SharedArchiveFile" in options("a")  # used: it is the newest now
+
+    written(options("e"), b"e")
+    options("e")
+
+    assert sorted(archive.read_bytes() for archive in directory.iterdir()) == [b"a", b"c", b"d", b"e"]
+
+
+def test_what_an_interrupted_end_of_another_environment_left_is_cleared_up(directory: Path) -> None:
+    half = written(options("/gone"), bytes(4) + b"classes", age=DAY)
+    whole = written(options("/other"), b"head and classes")
+
     options()
-    options("/other")
-    for archive in directory.iterdir():
-        os.utime(archive, (time.time() - 80 * DAY,) * 2)
-    assert "SharedArchiveFile" in options()
-    (unused,) = (archive for archive in directory.iterdir() if archive.read_bytes() == b"two")
-    os.utime(unused, (time.time() - 91 * DAY,) * 2)
 
-    assert "SharedArchiveFile" in options()
-    assert [b"one"] == [archive.read_bytes() for archive in directory.iterdir()]
+    assert not half.exists()
+    assert not whole.exists()
+    assert [archive.suffix for archive in directory.iterdir()] == [".jsa"]
 
 
 def test_a_cache_that_cannot_be_written_only_makes_the_start_slower(directory: Path) -> None:
     directory.parent.joinpath("classes").write_text("a file")
 
-    assert [] == classes.archive_options("/java", "/spark") == classes.reading_options("/java", "/spark")
+    assert options() == ""
+    assert reading() == []

@@ -25,6 +25,8 @@ NEWER = {at(1, 4), at(5, 4), at(9, 4)}
 FENCES = {None, 2, 3, 4, OVER}
 SINCE = {None, 1, 3, 4}
 """The first fence: of an older version, of a term before, of this one, of a later one."""
+KNOWN = {None: OLDER | THIS | NEWER, at(4, 3): {at(4, 3)} | THIS | NEWER, at(6, 3): {at(6, 3)} | NEWER}
+"""The newest epoch seen committed (none, the one before, a later one), and the markers of logs that hold it."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,16 @@ class Facts:
     marker: EpochId | None
     as_promised: bool
     since: int | None
+    known: EpochId | None
 
     def judged(self) -> Standing:
         seen = Seen("table", "schema", 7, self.fence, self.marker, self.since)
-        return judged(OF, self.has_fence, self.same_table, seen, self.as_promised)
+        return judged(OF, self.has_fence, self.same_table, self.known, seen, self.as_promised)
 
 
 def everything() -> Iterator[Facts]:
     flags = (False, True)
-    for each in itertools.product(flags, flags, FENCES, OLDER | THIS | NEWER, flags, SINCE):
+    for each in itertools.product(flags, flags, FENCES, OLDER | THIS | NEWER, flags, SINCE, KNOWN):
         yield Facts(*each)
 
 
@@ -51,26 +54,29 @@ YES, NO, ANY = {True}, {False}, {True, False}
 REACHED = FENCES - {None, 2}
 BEFORE = SINCE - {4}
 TABLE = [
-    # that table, it leaves a fence, fence, newest commit, file as promised, first fence, standing
-    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
-    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
-    (YES, YES, {2}, OLDER | THIS | NEWER, ANY, SINCE, Standing.UNKNOWN),
-    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, {4}, Standing.UNKNOWN),
-    (YES, YES, REACHED, THIS, ANY, BEFORE, Standing.COMMITTED),
-    (YES, YES, REACHED, NEWER, ANY, BEFORE, Standing.UNKNOWN),
-    (YES, YES, REACHED, OLDER, YES, BEFORE, Standing.PREPARED),
-    (YES, YES, REACHED, OLDER, NO, BEFORE, Standing.LOST),
+    # that table, it leaves a fence, fence, newest commit, file as promised, first fence, holds what is known, standing
+    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
+    (YES, NO, FENCES, OLDER | THIS | NEWER, ANY, SINCE, NO, Standing.UNKNOWN),
+    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, BEFORE, NO, Standing.UNKNOWN),
+    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
+    (YES, YES, {2}, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
+    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, {4}, ANY, Standing.UNKNOWN),
+    (YES, YES, REACHED, THIS, ANY, BEFORE, YES, Standing.COMMITTED),
+    (YES, YES, REACHED, NEWER, ANY, BEFORE, YES, Standing.UNKNOWN),
+    (YES, YES, REACHED, OLDER, YES, BEFORE, YES, Standing.PREPARED),
+    (YES, YES, REACHED, OLDER, NO, BEFORE, YES, Standing.LOST),
     # a job without an identity leaves none
-    (YES, NO, FENCES, THIS, ANY, SINCE, Standing.COMMITTED),
-    (YES, NO, FENCES, NEWER, ANY, SINCE, Standing.UNKNOWN),
-    (YES, NO, FENCES, OLDER, YES, SINCE, Standing.PREPARED),
-    (YES, NO, FENCES, OLDER, NO, SINCE, Standing.LOST),
+    (YES, NO, FENCES, THIS, ANY, SINCE, YES, Standing.COMMITTED),
+    (YES, NO, FENCES, NEWER, ANY, SINCE, YES, Standing.UNKNOWN),
+    (YES, NO, FENCES, OLDER, YES, SINCE, YES, Standing.PREPARED),
+    (YES, NO, FENCES, OLDER, NO, SINCE, YES, Standing.LOST),
 ]
 
 
 def test_every_combination_has_the_standing_of_the_table() -> None:
     for facts in everything():
-        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised, facts.since)
+        holds = facts.marker in KNOWN[facts.known]
+        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised, facts.since, holds)
         rows = [row for *wanted, row in TABLE if all(each in want for each, want in zip(found, wanted, strict=True))]
 
         assert rows == [facts.judged()], facts
