@@ -269,9 +269,13 @@ class KafkaSource(Generic[T]):
         """See ``interfaces.HasCodecs``."""
         return self._codecs.named()
 
-    def check(self) -> Sequence[str]:
+    def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
         """See ``interfaces.CheckedSource``."""
-        return expect_readable(*self.codecs().values())
+        told = [*expect_readable(*self.codecs().values())]
+        if self._topics.exclude:
+            with KafkaRequests(self._cluster(ctx)) as rpc:
+                told += self._topics.excluded_in_vain(rpc.topic_names(), known or ())
+        return told
 
     def check_table(self, ctx: JobContext) -> Sequence[str]:
         """See ``interfaces.LastingSource``."""

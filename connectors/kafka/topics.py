@@ -18,6 +18,9 @@ from kafka_eos.interfaces import Json
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
+_MOST_NAMES: Final = 10
+"""Of topics in a message."""
+
 Topics: TypeAlias = str | Sequence[str] | re.Pattern[str]
 """A topic, several, or a pattern that the whole name of a topic must match."""
 
@@ -41,7 +44,13 @@ class Subscription:
         if isinstance(given, re.Pattern):
             if not isinstance(given.pattern, str):
                 raise ConfigError(f"a pattern of topics is one of text, re.compile('a-.+'); not of {given.pattern!r}")
-            return cls(pattern=given, exclude=frozenset(map(topic_name, exclude)), several=True)
+            excluded = frozenset(map(topic_name, exclude))
+            if foreign := sorted(name for name in excluded if not given.fullmatch(name)):
+                raise ConfigError(
+                    f"exclude= has {', '.join(map(repr, foreign))}, which the pattern {given.pattern!r} does not match "
+                    "as a whole, so nothing is taken out. Correct the name, or leave it out"
+                )
+            return cls(pattern=given, exclude=excluded, several=True)
         if exclude:
             raise ConfigError("exclude= takes topics out of a pattern: leave it out, and name the topics that are read")
         if isinstance(given, str):
@@ -83,6 +92,24 @@ class Subscription:
     def is_let_go(self, topic: str) -> bool:
         """Does the user say that it is not read any more, wherever the job is in it?"""
         return topic in self.exclude
+
+    def excluded_in_vain(self, there: Collection[str], known: Iterable[SplitId]) -> list[str]:
+        """In words, which excluded names are none of the topics that are ``there``, and were never ``known``.
+
+        Such a name may be mistyped: then the topic that was meant is read.
+        """
+        unknown = sorted(self.exclude - {*there} - {topic_of(split) for split in known})
+        if not unknown:
+            return []
+        chosen = self.chosen(there)
+        read = ", ".join(chosen[:_MOST_NAMES]) + (
+            f" and {rest} more" if (rest := len(chosen) - _MOST_NAMES) > 0 else ""
+        )
+        return [
+            f"exclude= has {', '.join(map(repr, unknown))}, and the cluster shows no such topic. "
+            f"Read are: {read or 'none'}. Correct the name if one of these was meant; a topic of that name that comes "
+            "later is not read"
+        ]
 
     def reads_back(self, topic: str, *, refused: bool) -> str | None:
         """Why what is read must not be written to this topic; None if it may. A topic that is named may be meant.

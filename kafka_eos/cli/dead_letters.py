@@ -62,7 +62,8 @@ def show(
     """List the records that a pipeline has refused and sent aside, with the reason, and count them.
 
     The filters are about the refused record: the time, partition and offset that it has in the topic of its source.
-    Bytes that are no text are shown with escapes, in JSON as base64. Changes nothing.
+    Bytes that are no text are shown with escapes, in JSON as base64. Exit code 2 if neither the pipeline nor a dead
+    letter has an operator of the name that is given. Changes nothing.
 
     Example: `kafka-eos dead-letters show orders.py --operator parse --since 2026-01-31T12:00`
 
@@ -78,6 +79,7 @@ def show(
         if letter is not None and meant.includes(letter) and (most is None or found.total <= most):
             for line in [_json(as_json(place, letter))] if json else lines(place, letter, width):
                 typer.echo(line)
+    meant.expect_operator(at.operators, found.operators)
     if json and counts:
         for row in found.rows():
             typer.echo(_json(row))
@@ -154,6 +156,7 @@ def _worth_it(at: Places, order: Order, settings: Settings) -> bool:
         if letter is not None and order.selection.includes(letter):
             way.check(letter)
             done += letter.identity in before
+    order.selection.expect_operator(at.operators, found.operators)
     _summary(at, found, 0)
     if found.total > done:
         say(f"to be put back into topic {way.told}: the records of {found.total - done:,} dead letters")

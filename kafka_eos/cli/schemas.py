@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from kafka_eos.audit.state.doubts import declared, stored
 from kafka_eos.checkpoints import paths
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app
 from kafka_eos.cli.state import open_snapshot
-from kafka_eos.errors import ConfigError
+from kafka_eos.errors import ConfigError, RegistryAway
 from kafka_eos.interfaces import Comparable, Comparison, Described, HasCodecs
 from kafka_eos.plan import Plan
 from kafka_eos.schemas import Registry
@@ -43,8 +44,8 @@ def check(
 ) -> None:
     """Say of each schema whether the job would start, and read on, with it; what is wrong is shown line by line.
 
-    `none` stands where nothing is registered yet that one could compare with. Exit code 1 if something is wrong.
-    Needs no broker, and changes nothing.
+    `none` stands where nothing is registered yet that one could compare with. Exit code 1 if something is wrong, or if
+    the registry does not answer. Needs no broker, and changes nothing.
 
     Example: `kafka-eos schemas check orders.py --from /backup/orders`
     """
@@ -63,7 +64,7 @@ def diff(
 ) -> None:
     """Show in what each schema of the code differs from the newest that is registered or stored, harmless or not.
 
-    Exit code 1 if one differs. Needs no broker, and changes nothing.
+    Exit code 1 if one differs, or if the registry does not answer. Needs no broker, and changes nothing.
 
     Example: `kafka-eos schemas diff orders.py`
     """
@@ -89,7 +90,8 @@ def model(
     Example: `kafka-eos schemas model orders-value --registry http://localhost:8081`
     """
     try:
-        typer.echo(_models(schema, registry), nl=False)
+        with _advised(schema):
+            typer.echo(_models(schema, registry), nl=False)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{schema}: {error}") from None
 
@@ -132,7 +134,21 @@ def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, Co
         for part, codec in connector.codecs().items():
             said = f"{place}, {part}: {codec.describe()}" if isinstance(codec, Described) else f"{place}, {part}"
             if isinstance(codec, Comparable):
-                yield said, codec.compared(reading)
+                with _advised(said):
+                    found = codec.compared(reading)
+                yield said, found
+
+
+@contextmanager
+def _advised(what: str) -> Iterator[None]:
+    """Says what to do if the registry does not answer."""
+    try:
+        yield
+    except RegistryAway as error:
+        raise RegistryAway(
+            f"{what}: {error}. So nothing can be said of it: check that the registry runs at that address and lets you "
+            "in, then give the command again"
+        ) from error
 
 
 def _states(plan: Plan, snapshot: Snapshot) -> Iterator[tuple[str, Comparison]]:

@@ -96,7 +96,7 @@ class Coordinator:
         newest = identities.newest(self._storage, self._plan.name)
         known_in = frozenset(() if newest is None else newest.known_in)
         told = self._outputs.check(replace(self._context, known_in=known_in))
-        return [*told, *self._inputs.check(self._context)]
+        return [*told, *self._inputs.check(self._context, newest)]
 
     def recognise(self) -> JobContext:
         """See ``Ownership``."""

@@ -29,15 +29,18 @@ class Inputs:
         self._untold: frozenset[str] = frozenset()
         """Sources whose progress could not be told after the last epoch."""
 
-    def check(self, ctx: JobContext) -> list[str]:
+    def check(self, ctx: JobContext, newest: Manifest | None) -> list[str]:
         """Let every source check the environment. Returns notices; raises ConfigError with all that is to be changed.
+
+        ``newest``: of the newest epoch that is decided.
 
         What cannot be told now is a notice: the job waits for it when it reads.
         """
         told, wrong = list[str](), dict[str, None]()
+        known = {} if newest is None else newest.sources
         for name in self._asked:
             try:
-                told += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx)]
+                told += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx, known.get(name))]
             except ConfigError as error:
                 wrong[f"source {name!r}: {error}"] = None
             except Retryable as error:
@@ -46,9 +49,9 @@ class Inputs:
             raise ConfigError("\n".join(wrong))
         return told
 
-    def _checked(self, name: str, ctx: JobContext) -> list[str]:
-        source = self._asked[name]
-        told = list(source.check()) if isinstance(source, CheckedSource) else []
+    def _checked(self, name: str, ctx: JobContext, at: Positions | None) -> list[str]:
+        source, known = self._asked[name], None if at is None else bootstrap.plain(at)
+        told = list(source.check(ctx, known)) if isinstance(source, CheckedSource) else []
         if name in self._tables and isinstance(source, LastingSource):
             told += source.check_table(ctx)
         return told

@@ -25,6 +25,8 @@ class Places:
     """The one, of those that it reads, whose records are meant."""
     reads: KafkaSource[object]
     refused: KafkaSink[object]
+    operators: frozenset[str]
+    """All of the pipeline."""
 
     def letters(self) -> KafkaSource[Record[bytes, bytes]]:
         """Everything that is in the dead letter topic."""
@@ -67,4 +69,4 @@ def places(plan: Plan, source: str | None, topic: str | None = None) -> Places:
             f"source {name!r} reads several topics ({reads.topic}), and this command works on one at a time: say "
             "which, --topic NAME"
         )
-    return Places(name, meant, reads, refused)
+    return Places(name, meant, reads, refused, frozenset(node.name for node in plan.nodes))

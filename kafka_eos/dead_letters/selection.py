@@ -6,12 +6,18 @@ messages of a job too, not those of its letter.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
 from kafka_eos.connectors.kafka.letters import Letter
 from kafka_eos.errors import ConfigError
+
+_MOST_NAMES: Final = 20
+"""Of operators in a message; they come from a topic, and there may be any number of them."""
+_LONGEST_NAME: Final = 100
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -48,8 +54,26 @@ class Selection(Struct, frozen=True, kw_only=True):
             and (self.reason is None or self._says_so(letter, self.reason))
         )
 
+    def expect_operator(self, present: Collection[str], refused: Collection[str]) -> None:
+        """ConfigError if nobody knows the operator: a mistyped name must not look like one that refused nothing.
+
+        ``present``: operators of the pipeline. ``refused``: those that dead letters name, maybe of an older version.
+        """
+        if self.operator is None or self.operator in present or self.operator in refused:
+            return
+        raise ConfigError(
+            f"--operator {self.operator!r}: neither the pipeline nor a dead letter in the topic has an operator of "
+            f"that name. Dead letters name {_names(refused)}; the pipeline has {_names(present)}"
+        )
+
     def _says_so(self, letter: Letter, reason: str) -> bool:
         return reason.casefold() in f"{letter.error}: {letter.message}".casefold()
+
+
+def _names(found: Collection[str]) -> str:
+    shown = [repr(name[:_LONGEST_NAME]) for name in sorted(found)[:_MOST_NAMES]]
+    more = [f"{len(found) - len(shown)} more"] if len(found) > len(shown) else []
+    return ", ".join([*shown, *more]) or "none"
 
 
 def time_of(text: str | None, option: str) -> int | None:

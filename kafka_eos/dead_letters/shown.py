@@ -26,10 +26,14 @@ class Counts:
         self.total = 0
         self.strangers = 0
         """Records that are no dead letters."""
+        self.operators: set[str] = set()
+        """Who has refused something, also what is not meant; of very many only some, and the one that is meant."""
         self._found: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, letter: Letter | None, meant: Selection) -> None:
         """Count it, if it is meant; None is no letter."""
+        if letter is not None and (len(self.operators) < _MOST_REASONS or letter.operator == meant.operator):
+            self.operators.add(letter.operator)
         if letter is None or not meant.includes(letter):
             self.strangers += letter is None
             return

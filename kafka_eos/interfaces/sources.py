@@ -69,10 +69,10 @@ class AskedTogether(Protocol):
 class CheckedSource(Protocol):
     """A source that needs more of its environment than its splits."""
 
-    def check(self) -> Sequence[str]:
+    def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
         """At start: raise ConfigError if it cannot be read; Retryable if nobody can tell now, which refuses no start.
 
-        Returns notices.
+        ``known``: the positions in the newest checkpoint of the job; None if it has none. Returns notices.
         """
 
 

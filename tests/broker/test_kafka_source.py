@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_eos import Pipeline
 from kafka_eos.calls import ESCAPED
+from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.connectors.kafka import KafkaSource, survey
 from kafka_eos.connectors.kafka.client import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
@@ -26,6 +27,7 @@ from kafka_eos.coordinator.inputs import Inputs
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.sources import Sources
 from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
+from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import JobContext, Positions, Reader, RejectRecord, Services
 from kafka_eos.records import RawRecord
 from kafka_eos.testing import MemorySink
@@ -103,6 +105,27 @@ def test_only_committed_records_and_the_end_is_reached(
     assert read_to(reader, source.ends(ctx)) == [b"1", b"3"]
     assert offsets(reader.positions()) == [8]
     assert reader.lag() == 0
+
+
+def test_a_start_says_which_excluded_topic_is_not_there(topic: Topic, ctx: JobContext) -> None:
+    """Not of one that the job has read, and that is gone: its name has to stay."""
+    name = topic()
+    newest = Manifest(
+        job="job", epoch=3, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, states=(),
+        committables=(), sources={"in": {SplitId(f"{name}-gone/0"): {"offset": 0}}},
+    )  # fmt: skip
+
+    def told(newest: Manifest | None, *exclude: str) -> list[str]:
+        pipeline = Pipeline("job")
+        source = KafkaSource(re.compile(f"{name}.*"), exclude=[f"{name}{each}" for each in exclude])
+        pipeline.source(source, name="in").sink(MemorySink(), name="out")
+        return Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx, newest)
+
+    (said,) = told(newest, "", "-gone", "-mistyped")
+    assert said.startswith(f"source 'in': exclude= has '{name}-mistyped', and the cluster shows no such topic.")
+    assert told(newest, "-gone") == []
+    assert f"'{name}-gone'" in told(None, "-gone")[0]
+    assert told(newest) == []
 
 
 def test_an_open_transaction_is_beyond_the_end(bootstrap: str, topic: Topic, opened: Any, ctx: JobContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app
+from kafka_eos.errors import RegistryAway
 from kafka_eos.schemas import Registry
 from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
 from kafka_eos.state.builder import SavepointBuilder
@@ -179,6 +181,24 @@ def test_state_is_compared_with_a_savepoint(checked: Checked) -> None:
     assert "WRONG  state gone.count" in said
     _, said = checked.says("diff", "--from", str(checked.home / "saved"))
     assert "  value: shop (string) is only there" in said
+
+
+def test_a_registry_that_does_not_answer_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    checked = Checked(tmp_path, url, "check")
+    checked.write()
+    what = "source orders, value: Avro Order"
+    asked = {what: ["check"], "orders-value": ["model", "orders-value", "--registry", url]}
+
+    for name, options in asked.items():
+        file = [] if options[0] == "model" else [str(tmp_path / "app.py")]
+        answer = CliRunner().invoke(app, ["schemas", options[0], *file, *options[1:]])
+
+        assert isinstance(answer.exception, RegistryAway)
+        assert str(answer.exception).startswith(name)
+        assert f"{url} does not answer" in str(answer.exception)
+        assert "check that the registry runs at that address and lets you in" in str(answer.exception)
 
 
 def test_the_models_of_a_subject_are_printed_with_all_that_it_refers_to(checked: Checked) -> None:

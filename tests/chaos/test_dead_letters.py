@@ -71,8 +71,11 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     chosen = _json(_call(job, "show", "--json", "--reason", "AMOUNT of 13", "--since", "2020-01-01"))
     text = _call(job, "show", *place)
     dry = _call(job, "replay", "--dry-run", *place)
+    mistyped = [_call(job, command, "--operator", "cheked", code=2) for command in ("show", "replay")]
+    none = _call(job, "show", "--operator", "payments")
     nowhere = _call(job, "replay", "--to", f"{job.input}-not-there", code=2)
-    _add_letter(job, msgspec.structs.replace(one, partition=99))
+    _add_letter(job, msgspec.structs.replace(one, partition=99, operator="of an older version"))
+    older = _call(job, "show", "--operator", "of an older version")
     no_place = _call(job, "replay", code=2)
 
     assert {(row["operator"], row["error"]): row["count"] for row in counted} == Counter(
@@ -86,6 +89,10 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     assert "1 dead letters of source payments" in text
     assert "the records of 1 dead letters" in dry
     assert not (job.checkpoints / f"{job.name}-replay-payments").exists(), "a dry run leaves nothing"
+    for said in mistyped:
+        assert "Dead letters name 'checked', 'total'; the pipeline has" in said
+    assert "0 dead letters of source payments" in none
+    assert "1 dead letters of source payments" in older
     assert f"{job.input}-not-there" in nowhere
     assert "was in a partition that topic" in no_place
 

@@ -125,6 +125,27 @@ def test_a_selection_means_what_all_of_its_parts_mean(given: dict[str, object], 
     assert selection.includes(_letter()) is expected
 
 
+@pytest.mark.parametrize("operator", [None, "now", "before"])
+def test_an_operator_of_the_pipeline_or_of_a_letter_may_be_meant(operator: str | None) -> None:
+    Selection(topic="orders", operator=operator).expect_operator(present=["now"], refused=["before"])
+
+
+@pytest.mark.parametrize(
+    ("refused", "named"),
+    [
+        ([], "Dead letters name none; the pipeline has 'now'"),
+        (["be\x1bfore", "also"], r"Dead letters name 'also', 'be\x1bfore'; the pipeline"),
+        ([f"{n:02}" + 500 * "x" for n in range(25)], f"'18{98 * 'x'}', '19{98 * 'x'}', 5 more; the pipeline has 'now'"),
+    ],
+)
+def test_an_operator_that_nobody_knows_is_refused_with_those_that_there_are(refused: list[str], named: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Selection(topic="orders", operator="nosuch").expect_operator(present=["now"], refused=refused)
+
+    assert "--operator 'nosuch': neither the pipeline nor a dead letter" in str(error.value)
+    assert named in str(error.value)
+
+
 def test_a_record_without_a_time_is_before_none() -> None:
     assert not Selection(topic="orders", until=5).includes(_letter(timestamp=-1))
 
@@ -190,6 +211,17 @@ def test_counts_take_as_much_memory_for_a_million_reasons_as_for_a_thousand() ->
     assert (rows[0]["operator"], rows[0]["error"]) == OTHERS
     assert (rows[0]["count"], rows[0]["first"], rows[0]["last"]) == (500, "orders/2/1000", "orders/2/1499")
     assert (counts.total, counts.strangers) == (1_500, 1)
+
+
+def test_counts_know_some_of_many_operators_and_the_one_that_is_meant() -> None:
+    counts = Counts()
+
+    for number in range(1_500):
+        counts.add(_letter(operator=f"o{number}"), Selection(topic="orders", operator="o1499", since=5_000))
+
+    assert counts.total == 0
+    assert len(counts.operators) == 1_001
+    assert "o1499" in counts.operators
 
 
 @pytest.mark.parametrize(

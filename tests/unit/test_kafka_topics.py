@@ -88,6 +88,22 @@ def test_a_pattern_must_match_whole_names_and_leaves_out_what_is_excluded() -> N
     assert topics.reads("orders-old"), "its positions stay known"
 
 
+def test_an_excluded_name_that_was_never_a_topic_may_be_mistyped() -> None:
+    topics = Subscription.of(re.compile("orders-.+"), ["orders-tset", "orders-gone", "orders-us"])
+    known = [SplitId("orders-gone/0"), SplitId("orders-eu/0")]
+
+    (said,) = topics.excluded_in_vain(["orders-eu", "orders-test", "orders-us", "others"], known)
+
+    assert said.startswith("exclude= has 'orders-tset', and the cluster shows no such topic.")
+    assert "Read are: orders-eu, orders-test. Correct the name" in said
+    assert topics.excluded_in_vain(["orders-tset", "orders-us"], known) == []
+    (said,) = topics.excluded_in_vain([], known)
+    assert "exclude= has 'orders-tset', 'orders-us', and the cluster" in said
+    assert "Read are: none." in said
+    (said,) = topics.excluded_in_vain([f"orders-{n:03}" for n in range(12)], [])
+    assert "orders-009 and 2 more. Correct" in said
+
+
 def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
     assert Subscription.of(["a", "b"]).chosen(["b", "c"]) == ["a", "b"]
 
@@ -105,6 +121,11 @@ def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
         (re.compile(b"a.*"), {}, r"a pattern of topics is one of text, .*; not of b'a\.\*'"),
         ("a", {"exclude": ["b"]}, "exclude= takes topics out of a pattern"),
         (re.compile("a.*"), {"exclude": "ab"}, r"exclude= is a list of topics: exclude=\['ab'\]"),
+        (
+            re.compile("a-.*"),
+            {"exclude": ["a-b", "b-a", "a"]},
+            "exclude= has 'a', 'b-a', which the pattern 'a-.*' does not",
+        ),
         ("a", {"header_filter": b"x"}, "header_filter= is a function"),
         ("a", {"until": "now"}, "until='now': use \"latest\""),
         ("a", {"until": {}}, "until={}: use"),

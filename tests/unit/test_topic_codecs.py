@@ -115,5 +115,5 @@ def test_a_pattern_is_compared_with_the_subjects_of_all_topics_that_match(regist
     )
     assert found.wrong == ["orders-us: user is long there, string here"]
     assert "orders-eu: amount (long) is only here" in found.differences
-    notices = source.check()
+    notices = codec.check_reading()
     assert len([notice for notice in notices if "Records that are written with it will be refused" in notice]) == 1
