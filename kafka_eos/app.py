@@ -1,12 +1,15 @@
 """The user's pipeline file, as every process of a job loads it.
 
-Rule: code travels as a path and a name. Each process imports the file itself; no function is ever pickled.
+Rule: code travels as a path and a name. Each process imports the file itself; no function is ever pickled. All
+processes of a job run the same code: one that starts compares its ``Code`` with that of the process that began the job.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import itertools
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -15,7 +18,9 @@ from types import ModuleType
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from kafka_eos.errors import ConfigError, KafkaEosError, PlanError
+import msgspec
+
+from kafka_eos.errors import ConfigError, Fatal, KafkaEosError, PlanError
 from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan
 
@@ -42,6 +47,7 @@ _numbers = itertools.count(1)
 
 
 _PREFIX = "kafka_eos_app_"
+_PACKAGE = Path(__file__).absolute().parent
 
 
 def register(program: Program, module: str) -> None:
@@ -121,3 +127,52 @@ def _cannot_import(path: Path, error: Exception) -> str:
 
 def _is_of(directory: Path, file: str) -> bool:
     return Path(file).is_relative_to(directory) and "site-packages" not in Path(file).parts
+
+
+class Code(msgspec.Struct, frozen=True):
+    """What a process has loaded of the user's."""
+
+    plan: str
+    """Its fingerprint, which tells plans of other operators, or of another order, apart."""
+    files: dict[str, str]
+    """SHA-256 of the app's file and of those that are loaded from beside or below it, by path from its directory."""
+
+    @classmethod
+    def of(cls, app: Path, plan: Plan) -> Code:
+        """Of this process, as the files are now: call it when they are just loaded."""
+        home = app.absolute().parent
+        loaded = [Path(os.path.abspath(file)) for module in [*sys.modules.values()] if (file := _file(module))]
+        own = {app.absolute(), *(file for file in loaded if _is_of(home, str(file)) and _PACKAGE not in file.parents)}
+        return cls(plan.fingerprint, {os.path.relpath(file, home): _digest(file) for file in sorted(own)})
+
+    def expect_as(self, given: Code, app: Path) -> None:
+        """Fatal unless the process that began the job, which has ``given`` its own, has loaded the same.
+
+        Files that only one of them has loaded do not count: a script imports more than its workers, for example.
+        """
+        both = self.files.keys() & given.files.keys()
+        if changed := sorted(file for file in both if self.files[file] != given.files[file]):
+            raise Fatal(
+                f"{', '.join(changed)} in {app.absolute().parent} changed since the job was started: a process that "
+                "starts now would run other code than the rest of the job. Nothing is lost. Start the job again: then "
+                "all of it runs the new code, from the last checkpoint. End a job before you change it: kafka-eos stop"
+            )
+        if self.plan != given.plan:
+            raise Fatal(
+                f"{app} makes another pipeline in each process of the job: which operators there are, or in which "
+                "order, depends on something that differs, such as the order of a set, the time, or a file that has "
+                "changed since the job was started. Write lists or sorted(…), and start the job again. Nothing is lost"
+            )
+
+
+def _file(module: ModuleType) -> str | None:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _digest(file: Path) -> str:
+    """Empty for one that cannot be read any more."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""

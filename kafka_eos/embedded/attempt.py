@@ -409,6 +409,8 @@ def _as_exception(failed: Failed) -> Exception:
     match failed.kind:
         case "user":
             return RefusedElsewhere(failed.error, failed.reason, failed.operator, failed.where)
+        case "fatal" if failed.error == Fatal.__name__:
+            return Fatal(failed.reason)
         case "fatal":
             return Fatal(f"{failed.error}: {failed.reason}\n{failed.details}")
         case "environment":

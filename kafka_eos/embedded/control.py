@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kafka_eos.app import Code
 from kafka_eos.coordinator.handover import Span
 from kafka_eos.embedded.figures import Figures
 from kafka_eos.ids import Epoch, EpochId
@@ -28,6 +29,14 @@ _MOST_SOCKETS = 253
 
 class Message(msgspec.Struct, frozen=True, tag=True):
     session: int
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a worker is given with its command, in a file in memory: what it has in common with its supervisor."""
+
+    settings: str
+    """``Settings.as_json`` as text."""
+    code: Code
 
 
 # supervisor → worker

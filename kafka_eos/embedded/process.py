@@ -5,7 +5,6 @@ Rule: a worker is always a child of this process and is only ever signalled thro
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import resource
@@ -13,11 +12,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from kafka_eos import stacks
-from kafka_eos.embedded.control import Message, ToSupervisor, receive_as_supervisor, send
+from kafka_eos.embedded.control import Given, Message, ToSupervisor, receive_as_supervisor, send
 from kafka_eos.errors import ConfigError, ProcessLost
 from kafka_eos.ids import AppRef
 
@@ -57,12 +58,12 @@ class WorkerProcess:
         self,
         app: AppRef,
         subtask: int,
-        settings: Mapping[str, object],
+        given: Given,
         heard: Callable[[WorkerProcess, ToSupervisor], None],
         ended: Callable[[WorkerProcess], None],
     ) -> None:
         ours, theirs = socket.socketpair()
-        told = _memory(json.dumps(settings).encode())
+        told = _memory(msgspec.json.encode(given))
         command = [sys.executable, "-m", "kafka_eos.embedded.worker", str(theirs.fileno()), str(subtask), str(app),
                    str(told), str(os.getpid())]  # fmt: skip
         self.subtask = subtask
@@ -145,7 +146,7 @@ def moved_by(pid: int) -> int:
 
 def _memory(data: bytes) -> int:
     """A file in memory that holds ``data``: what is in it, unlike an argument, is not shown to everybody by ``ps``."""
-    file = os.memfd_create("kafka-eos-settings")
+    file = os.memfd_create("kafka-eos-given")
     with os.fdopen(file, "wb", closefd=False) as writer:
         writer.write(data)
     os.lseek(file, 0, os.SEEK_SET)

@@ -5,18 +5,20 @@ Rule: what a failed attempt began in a worker has ended, or the worker is killed
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from kafka_eos.app import Code
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.coordinator import DISCOVERY_INTERVAL, Coordinator
 from kafka_eos.coordinator.job_master import JobMaster
 from kafka_eos.coordinator.status import Observer
 from kafka_eos.embedded.attempt import AttemptRunner
-from kafka_eos.embedded.control import Drop, Dropped, ToSupervisor
+from kafka_eos.embedded.control import Drop, Dropped, Given, ToSupervisor
 from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
 from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
 from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
@@ -43,6 +45,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._workers: dict[int, WorkerProcess] = {}
         self._ends: Mapping[str, Positions] | None = None
+        self._given = Given(json.dumps(settings.as_json()), Code.of(app.path, plan))
         self._session = 0
         """Of the latest attempt; what a worker says of an older one does not count."""
         self._ran = False
@@ -112,8 +115,7 @@ class Supervisor:
         """One worker a subtask; those that still run go on, with their interpreters as they are."""
         for subtask in range(self._settings.parallelism):
             if subtask not in self._workers or not self._workers[subtask].alive:
-                settings = self._settings.as_json()
-                self._workers[subtask] = WorkerProcess(self._app, subtask, settings, self._heard, self._ended)
+                self._workers[subtask] = WorkerProcess(self._app, subtask, self._given, self._heard, self._ended)
         return [worker for _, worker in sorted(self._workers.items())]
 
     def _release(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP SETTINGS_FD PARENT``.
+"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP GIVEN_FD PARENT``.
 
 It imports the user's file, then runs one session after another as the supervisor says. Rule: it never outlives
 the supervisor: the kernel kills it when the parent dies, and the end of the control socket ends it too.
@@ -20,11 +20,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from kafka_eos import log_context, logs, stacks
-from kafka_eos.app import load
+from kafka_eos.app import Code, load
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.collector import all_lasts, spare_the_collector
-from kafka_eos.embedded.control import Drop, Dropped, Start, receive_as_worker
+from kafka_eos.embedded.control import Drop, Dropped, Given, Start, receive_as_worker
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.preparing import Teller
 from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
@@ -40,8 +42,8 @@ def main() -> None:
     all_lasts()
     fd, subtask, app, told, parent = sys.argv[1:6]
     _die_with(int(parent))
-    with os.fdopen(int(told), encoding="utf-8") as file:
-        settings = file.read()
+    with os.fdopen(int(told), "rb") as file:
+        given = msgspec.json.decode(file.read(), type=Given)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     stacks.be_ready(f"worker {subtask}")
@@ -50,7 +52,7 @@ def main() -> None:
     inbox: Inbox = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sock, inbox), daemon=True, name="control").start()
     try:
-        work = _prepare(AppRef.parse(app), settings, subtask)
+        work = _prepare(AppRef.parse(app), given, subtask)
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
         mouth.say(failure(0, error))
         sys.exit(1)
@@ -69,10 +71,11 @@ def main() -> None:
 Work = Callable[[Start, Mapping[int, socket.socket], Mouth, Inbox], None]
 
 
-def _prepare(app: AppRef, settings: str, subtask: str) -> Work:
+def _prepare(app: AppRef, given: Given, subtask: str) -> Work:
     """Load the user's pipeline; what is returned runs one session of it."""
     plan = load(app).plan()
-    resolved = Settings.from_json(settings)
+    Code.of(app.path, plan).expect_as(given.code, app.path)
+    resolved = Settings.from_json(given.settings)
     logs.begin(plan.name, f"worker {subtask}", resolved.log_format, resolved.log_level)
     storage = open_storage(resolved.checkpoints_of(plan.name))
     local = [directory / subtask for directory in resolved.local_dirs(plan.name)]

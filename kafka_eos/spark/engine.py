@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kafka_eos.app import Code
 from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.checkpoints.opening import open_storage
 from kafka_eos.coordinator import requests
@@ -132,6 +133,7 @@ class _Run:
             pipeline=app.pipeline,
             shipped=shipped,
             settings=json.dumps(settings.as_json()),
+            code=Code.of(app.path, self._plan),
             identity="",
             term=0,
             claim=b"",

@@ -116,6 +116,8 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
             raise RefusedElsewhere(failure.error, failure.reason, failure.operator, failure.where)
         if failure.kind == "environment":
             raise EnvironmentFailed(failure.reason)
+        if failure.error == Fatal.__name__:
+            raise Fatal(failure.reason)
         raise _FATAL.get(failure.error, Fatal)(f"{failure.error}: {failure.reason}\n{failure.details}")
     attempts = {(report.level, report.subtask): report.attempt for report in reports}
     if len(reports) != depth * parallelism or len(attempts) != len(reports):

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from kafka_eos.app import Code
 from kafka_eos.coordinator.handover import Span
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
@@ -31,6 +32,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The file was sent with the job (``sc.addFile``); else its path holds on every machine."""
     settings: str
     """``Settings.as_json`` as text."""
+    code: Code
+    """What the driver has loaded."""
     identity: str
     """Of the job; see ``ids.JobIdentity``."""
     term: int

@@ -24,7 +24,7 @@ from pyspark import SparkFiles
 from pyspark import TaskContext as SparkTask
 
 from kafka_eos import log_context, logs
-from kafka_eos.app import load
+from kafka_eos.app import Code, load
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.opening import find_storage
 from kafka_eos.checkpoints.storage import JobStorage
@@ -134,6 +134,7 @@ class _Process:
         self.key = _key(spec)
         path = Path(SparkFiles.get(Path(spec.app).name)) if spec.shipped else Path(spec.app)
         self.plan = load(AppRef(path, spec.pipeline)).plan()
+        Code.of(path, self.plan).expect_as(spec.code, path)
         self.settings = Settings.from_json(spec.settings)
         logs.begin(self.plan.name, "task", self.settings.log_format, self.settings.log_level)
         storage = drivers_storage(self.settings.checkpoints_of(self.plan.name), spec)

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafka_eos.app import Code
 from kafka_eos.interfaces import Positions, Resources
 from kafka_eos.spark.epochs import together
 from kafka_eos.spark.levels import levels
@@ -79,7 +80,8 @@ class _Life:
         job, decided = self._job, self._job.decided
         self._attempt += 1
         spec = Spec(
-            app="", pipeline=None, shipped=False, settings="", identity=IDENTITY, term=self._term, claim=b"",
+            app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=self._term,
+            claim=b"",
             epoch=decided.epoch + 1, finished=decided.epoch, generation=0, parallelism=self._parallelism,
             level=level, last=last, positions=dict(decided.positions), ends=dict(ends),
             quota=Quota(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,

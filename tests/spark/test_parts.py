@@ -10,10 +10,12 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
+from kafka_eos.app import Code
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import term as terms
@@ -22,17 +24,24 @@ from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, EnvironmentFailed, PlanError, RestartFromCheckpoint
+from kafka_eos.errors import (
+    ConfigError,
+    CorruptCheckpoint,
+    EnvironmentFailed,
+    Fatal,
+    PlanError,
+    RestartFromCheckpoint,
+)
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import FileRef, JobContext, Positions
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.records import Watermark
-from kafka_eos.spark import inputs
+from kafka_eos.spark import inputs, tasks
 from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
 from kafka_eos.spark.epochs import EpochResult, fitting
 from kafka_eos.spark.inputs import Inputs
 from kafka_eos.spark.levels import destinations, levels
-from kafka_eos.spark.messages import Failure, Quota, Report, Spec, decode_watermark
+from kafka_eos.spark.messages import Failure, Quota, Report, Spec, decode_report, decode_watermark
 from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
 from kafka_eos.spark.tasks import drivers_storage
 from kafka_eos.testing import ListSource, MemorySink
@@ -177,10 +186,29 @@ def result(
 
 def spec_of(claim: bytes) -> Spec:
     return Spec(
-        app="", pipeline=None, shipped=False, settings="", identity="0" * 12, term=1, claim=claim,
+        app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity="0" * 12, term=1, claim=claim,
         epoch=1, finished=0, generation=0, parallelism=1, level=0, last=True,
         positions={}, ends={}, quota=Quota(1, None), states=(),
     )  # fmt: skip
+
+
+def test_a_task_that_would_load_other_code_than_the_driver_says_so(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        "from kafka_eos import Pipeline\nfrom kafka_eos.testing import ListSource, MemorySink\n"
+        "pipeline = Pipeline('p')\npipeline.source(ListSource([1]), name='in').sink(MemorySink(), name='out')\n"
+    )
+    spec = msgspec.structs.replace(spec_of(b""), app=str(app), code=Code("", {"app.py": "of before"}))
+
+    (rows,) = tasks._run(spec, [], 0, 0)
+
+    report = decode_report(rows.to_pylist()[0]["frame"])
+    assert report.failure is not None
+    assert (report.failure.kind, report.failure.error) == ("fatal", "Fatal")
+    assert f"app.py in {tmp_path} changed since the job was started" in report.failure.reason
+    with pytest.raises(Fatal) as raised:
+        fitting([report], 1, 1)
+    assert str(raised.value) == report.failure.reason
 
 
 def test_a_task_works_where_it_reads_the_drivers_claim(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.app import Code
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.exchange import in_flight, wire
 from kafka_eos.ids import SplitId
@@ -55,7 +56,7 @@ def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> 
     rows = []
     for subtask in range(TASKS):
         spec = Spec(
-            app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+            app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
             identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=TASKS,
             level=0, last=False, positions={"in": {SplitId("list/0"): {"index": 0}}},
             ends={"in": {}}, quota=1, states=(), in_flight=kept,
@@ -94,7 +95,7 @@ def test_a_task_reads_nothing_of_splits_that_wait_and_hands_their_positions_on(t
     waits, read = SplitId("list/0"), SplitId("list/1")
     settings = Settings.resolve(code={"parallelism": 1})
     spec = Spec(
-        app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+        app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
         identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=1,
         level=0, last=True, positions={"in": {waits: {"index": 1}, read: {"index": 0}}},
         ends={"in": {waits: {"index": 1}, read: {"index": 2}}}, quota=Quota(10, None), states=(), in_flight=(),
@@ -149,7 +150,7 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_before_the_rows_of_an_epoch(
     with ExitStack() as closing:
         before, handles = amid("timers", tmp_path / "before", closing, storage)
     spec = Spec(
-        app="", pipeline=None, shipped=False, settings=json.dumps(settings.as_json()),
+        app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
         identity="0" * 12, term=1, claim=b"", epoch=2, finished=0, generation=0, parallelism=1,
         level=1, last=False, positions={}, ends={}, quota=Quota(10, None), states=tuple(handles), in_flight=(),
     )  # fmt: skip

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import ConfigError, Pipeline
+from kafka_eos.app import Code
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.cores import usable_cores
+from kafka_eos.embedded.control import Given
 from kafka_eos.embedded.process import WorkerProcess
 from kafka_eos.explain import explain
 from kafka_eos.ids import AppRef, Term
@@ -249,7 +251,8 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     )
     settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
     ended = threading.Event()
-    worker = WorkerProcess(AppRef(app, "p"), 0, settings.as_json(), lambda *_: None, lambda _: ended.set())
+    given = Given(json.dumps(settings.as_json()), Code("", {}))
+    worker = WorkerProcess(AppRef(app, "p"), 0, given, lambda *_: None, lambda _: ended.set())
     try:
         shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")
     finally:
