@@ -6,6 +6,7 @@ Rule: a name is imported when it is asked for, so that ``kafka-eos --help`` need
 from __future__ import annotations
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -178,10 +179,13 @@ _HOMES = {
     "plan": ("DerivedNameWarning",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_importing = RLock()
+"""One thread at a time: of two that import a package, each from another end, Python gives one a half of it."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    with _importing:
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     return value

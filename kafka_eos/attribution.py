@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
+from zoneinfo import ZoneInfoNotFoundError
 
 from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
 
@@ -27,6 +28,8 @@ _MOST_SAID: Final = 4000
 """Characters of a message that are kept: libraries put what they were given into theirs, however large it is."""
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
+_RECORD: Final = frozenset({ZoneInfoNotFoundError})
+"""It comes of a FileNotFoundError, and nobody but a record has named that time zone."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
@@ -55,6 +58,8 @@ class Attribution:
                 return fault
             if each is error and isinstance(error, KafkaEosError):
                 return Fault.JOB
+            if each is error and isinstance(error, ImportError):
+                return Fault.ENVIRONMENT  # not installed here, or being replaced; one that was handled says nothing
         return Fault.RECORD
 
     def expect_record(self, error: Exception, operator: str, where: str) -> None:
@@ -76,6 +81,8 @@ class Attribution:
                 return Fault.RECORD
             if each in self.environment or each in _ENVIRONMENT:
                 return Fault.ENVIRONMENT
+            if each in _RECORD:
+                return Fault.RECORD
         return None
 
 

@@ -87,8 +87,9 @@ class Pipeline(Draft):
         ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
 
         A record is to blame for what user code and codecs raise on it, unless that is, or was caused by, an OSError, a
-        MemoryError, a Retryable or one of ``environment_errors``: then the job goes back to its last checkpoint and
-        tries again. ``record_errors`` are the record's all the same, for example a FileNotFoundError.
+        MemoryError, a Retryable or one of ``environment_errors``, or is an ImportError: then the job goes back to its
+        last checkpoint and tries again. ``record_errors`` are the record's all the same, for example a
+        FileNotFoundError.
         """
         first = None if after is None else self._first(after, name)
         self._read(plan.Source, source, name, on_error, environment_errors, record_errors, after=first)

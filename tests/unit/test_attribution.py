@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -67,6 +69,7 @@ ENVIRONMENTS = [
     OSError(28, "No space left on device"),
     ssl.SSLCertVerificationError("expired"),
     MemoryError(),
+    _raised(lambda: importlib.import_module("that_is_not_installed")),
     Retryable("the broker does not answer"),
     RestartFromCheckpoint("fenced"),
     EnvironmentFailed("of another function"),
@@ -84,6 +87,8 @@ RECORDS = [
     AssertionError("no"),
     DriverError("unknown to all"),
     _wrapped(KeyError("a"), ValueError("bad"), chained="from"),
+    _wrapped(ImportError("no faster one"), ValueError("bad"), chained="implicitly"),
+    _raised(lambda: ZoneInfo("Europe/Nowhere")),
     _wrapped(ConnectionResetError("reset"), ValueError("bad"), chained="from None"),
 ]
 
