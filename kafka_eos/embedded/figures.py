@@ -96,7 +96,7 @@ class Figures(msgspec.Struct, frozen=True):
     segments: dict[str, dict[str, float]]
     operators: dict[str, Operator]
     open: dict[str, int]
-    """Writers that hold rows of an epoch whose barrier has not come, by sink."""
+    """Writers that hold rows of an epoch whose barrier has not come, by sink; 0 where there are none."""
     counted: dict[str, dict[str, int]] = {}
     """By functions of the user's: operator and name."""
 

@@ -332,10 +332,11 @@ class OpenPlan:
             for name, reader in self.readers.items()
         }
         segments = {task.segment.heads[0]: task.spent.seconds() for task in self.tasks}
-        open_now = Counter(sink for _, sink in self._unsealed)
+        holding = Counter(sink for _, sink in self._unsealed)
+        open_now = {sink: holding[sink] for sink in self._written}
         counted = {name: did.counted for name, did in self._chain.worked.items() if did.counters}
         operators = self._operators()
-        return Figures(read, dict(self._written), lag, self.drift.held(), segments, operators, dict(open_now), counted)
+        return Figures(read, dict(self._written), lag, self.drift.held(), segments, operators, open_now, counted)
 
     def _operators(self) -> dict[str, Operator]:
         """What each has done, and what kept it: the segment that it works in is blocked as a whole."""

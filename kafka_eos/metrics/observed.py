@@ -147,7 +147,7 @@ class Observed:
         self._due = math.inf
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
-        self._samples.replace("open_outputs", {})
+        self._samples.clear("open_outputs")
 
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")
@@ -176,7 +176,8 @@ class Observed:
         for operator, counters in facts.get("counted", {}).items():
             for name, n in counters.items():
                 self._count("counted", n, operator, name)
-        self._samples.replace("open_outputs", {(sink,): n for sink, n in facts.get("open", {}).items()})
+        for sink, n in facts.get("open", {}).items():
+            self._samples.set("open_outputs", n, sink)
         splits: dict[Labels, Any] = {
             (source, split): at for source, told in read.items() for split, at in told["splits"].items()
         }

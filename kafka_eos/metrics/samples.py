@@ -48,6 +48,10 @@ class Samples:
             _known(name, labels)
         self._values[name] = dict(values)
 
+    def clear(self, name: str) -> None:
+        """All values of a gauge become 0."""
+        self._values[name] = dict.fromkeys(self._values.get(name, ()), 0.0)
+
     def observe(self, name: str, value: float, *labels: str) -> None:
         _known(name, labels)
         self._distributions.setdefault(name, {}).setdefault(labels, Distribution()).observe(value)

@@ -534,7 +534,7 @@ def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
     stream = pipeline.source(KafkaSource(name, value=str), name="orders").key_by(str)
     stream.join(table, lambda order, price: price, name="priced").sink(MemorySink(), name="out")
 
-    notices = Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx)
+    notices = Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx, None)
 
     assert len(notices) == (told is not None)
     for notice in notices:

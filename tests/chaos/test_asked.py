@@ -122,7 +122,7 @@ def test_a_service_that_never_answers_ends_the_job_after_so_many_attempts_and_is
     """
     with serving(failing=0, slowest=0) as service:
         job = new_job(
-            payments, "asked.py", TEST_BASE=BASE, TEST_SERVICE=service.url, TEST_TIMEOUT="2", TEST_TRIES="1",
+            payments, "asked.py", TEST_BASE=BASE, TEST_SERVICE=service.url, TEST_TIMEOUT="5", TEST_TRIES="1",
             KAFKA_EOS_MAX_ENVIRONMENT_FAILURES="2",
         )  # fmt: skip
         service.held.clear()
@@ -130,7 +130,7 @@ def test_a_service_that_never_answers_ends_the_job_after_so_many_attempts_and_is
             assert run.ended() != 0, run.log
 
     assert "3 times in a row without" in run.log
-    assert "(asked.py, line" in run.log and "within timeout=2 seconds" in run.log
+    assert "(asked.py, line" in run.log and "within timeout=5 seconds" in run.log
     told = [event for event in events(job) if event["event"] in ("committed", "restarting")]
     rows = [event["in_a_row"] for event in told if event["event"] == "restarting"]
     assert rows == [1, 2, 3]

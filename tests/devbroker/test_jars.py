@@ -248,7 +248,7 @@ def test_an_unknown_configuration_is_refused() -> None:
 def test_an_old_java_is_refused_by_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", version)))
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / f"jdk-{version}", version)))
 
     with pytest.raises(ConfigError, match=f"is Java {major}; Kafka and Spark need Java 17 or newer"):
         find_java()
@@ -256,7 +256,7 @@ def test_an_old_java_is_refused_by_its_version(
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "25-ea"])
 def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    home = fake_java(tmp_path / "jdk", version)
+    home = fake_java(tmp_path / f"jdk-{version}", version)
     monkeypatch.setenv("JAVA_HOME", str(home))
 
     assert find_java() == str(home / "bin" / "java")

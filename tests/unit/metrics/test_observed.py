@@ -310,8 +310,11 @@ def test_a_standby_is_one_until_it_leads_or_ends(job: Job) -> None:
 def test_open_outputs_are_those_that_writers_have_told_of(job: Job) -> None:
     job.reads(1, open={"out": 2})
     assert job.value("open_outputs", "out") == 2
-    job.reads(1, open={})
-    assert job.value("open_outputs", "out") is None
+    job.reads(1, open={"out": 0})
+    assert job.value("open_outputs", "out") == 0
+    job.reads(1, open={"out": 1})
+    job.tells("restarting", what="worker ended", reason="killed", in_a_row=1)
+    assert job.value("open_outputs", "out") == 0, "its writers are gone, and what they held with them"
 
 
 def test_how_long_sinks_take_is_told_by_phase(job: Job) -> None:
