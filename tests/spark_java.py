@@ -12,7 +12,9 @@ import pyspark
 from kafka_eos.devbroker.classes import class_options
 from kafka_eos.devbroker.java import find_java
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""With the first compiler alone Java reserves 48 MB for compiled code. Spark fills them in a long session: from then on
+Java throws code away and compiles it again."""
 _WHOLE_HEAP = "-XX:MetaspaceSize=256m -Xms1g -Xmn384m"
 """A heap that grows with what is needed is collected as a whole each time; so is the space for classes."""
 _SPARK = str(Path(pyspark.__file__).parent)

@@ -25,9 +25,12 @@ from kafka_eos.spark.session import check_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m"
+_SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m"
+)
 """A session that lives for a minute ends before the optimizing compiler has paid for itself, and before a heap that
-grows, or room for classes that does, has been collected often enough to have its size."""
+grows, or room for classes that does, has been collected often enough to have its size. Without the optimizing compiler
+Java reserves 48 MB for compiled code, which Spark fills: from then on it throws code away and compiles it again."""
 _SQL = {
     # Plans for a few tables need not be made anew after each stage.
     "spark.sql.adaptive.enabled": "false",
