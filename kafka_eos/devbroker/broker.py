@@ -4,6 +4,7 @@
     <directory>/data/               topics and metadata; survives stop and kill
     <directory>/broker.json         ports, and the process id of the last start
     <directory>/broker.log          stdout and stderr of every start, appended
+    <directory>/tmp/                libraries that Java unpacks; of the last start
     <directory>/broker.lock         locked by the Java process itself as long as it lives
 
 Rule: whether a broker runs is never guessed from a process id. The Java process inherits a locked file; the
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +129,8 @@ class Broker:
                 raise ConfigError(f"a broker runs in {self.directory} already; stop it: kafka-eos broker stop")
             self._choose_ports()
             path = os.pathsep.join(map(str, jars))
+            shutil.rmtree(self._scratch, ignore_errors=True)  # a broker that was killed could not
+            self._scratch.mkdir(exist_ok=True)
             classes = class_options(java, path)
             self._format([java, *classes.reading, *self._java_options(path)])
             command = [java, *classes.keeping, *self._java_options(path)]
@@ -184,7 +188,11 @@ class Broker:
 
     def _java_options(self, path: str) -> list[str]:
         options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        options += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={_PACKAGE / 'log4j2.properties'}"]
+        options += [
+            f"-Djava.io.tmpdir={self._scratch}",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={_PACKAGE / 'log4j2.properties'}",
+        ]
         return [*options, *self._jvm_options, "-cp", path]
 
     def _format(self, command: list[str]) -> None:
@@ -223,6 +231,10 @@ class Broker:
             )
 
     # ---- files ----------------------------------------------------------------------------------------------
+
+    @property
+    def _scratch(self) -> Path:
+        return self.directory / "tmp"
 
     @property
     def _data(self) -> Path:

@@ -61,6 +61,8 @@ def test_a_broker_that_ended_comes_back_with_its_port_and_its_data(
     bootstrap, first = broker.bootstrap, broker.pid
     create_topic(bootstrap, "kept")
     write(bootstrap, "kept", b"before")
+    unpacked = broker.directory / "tmp" / "library.so"
+    unpacked.touch()
     end(broker)
     assert not broker.running
     broker.start()
@@ -68,6 +70,7 @@ def test_a_broker_that_ended_comes_back_with_its_port_and_its_data(
 
     assert (broker.bootstrap, read(bootstrap, "kept", 2)) == (bootstrap, [b"before", b"after"])
     assert broker.pid != first
+    assert not unpacked.exists(), "what a killed broker had unpacked stays for ever"
 
 
 def test_a_paused_broker_is_alive_but_silent_until_resumed(broker_factory: Callable[..., Broker]) -> None:
