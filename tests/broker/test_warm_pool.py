@@ -10,6 +10,8 @@ import socketserver
 import threading
 import uuid
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -52,6 +54,19 @@ class _Relay(socketserver.BaseRequestHandler):
                 target.sendall(data)
 
 
+@contextmanager
+def _serving(server: socketserver.ThreadingTCPServer) -> Iterator[None]:
+    """The server is told to end before its socket is closed: else its thread asks that socket for ever, and at once."""
+    server.server_activate()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+
+
 def test_a_pool_outlives_an_outage_that_is_longer_than_a_start_may_take(bootstrap: str) -> None:
     """What failed while the broker was away is not handed out when it is back."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
@@ -67,9 +82,8 @@ def test_a_pool_outlives_an_outage_that_is_longer_than_a_start_may_take(bootstra
         try:
             with pytest.raises(RestartFromCheckpoint, match="within 3 s"):
                 pool.take(3.0)
-            server.server_activate()
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            found = [pool.take(60.0) for _ in range(6)]
+            with _serving(server):
+                found = [pool.take(60.0) for _ in range(6)]
 
             assert len({warm.transactional_id for warm in found}) == 6
             assert all(warm.producer_id >= 0 for warm in found)
