@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka_eos.devbroker.classes import class_options
 from kafka_eos.devbroker.jars import fetch_jars
@@ -25,6 +25,7 @@ from kafka_eos.spark.session import check_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PLACES_OF_CLASSES: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xms1g -Xmn384m"
 )
@@ -133,8 +134,7 @@ def open_session(
         options["spark.driver.extraJavaOptions"] = java.replace(_SHORT_LIVED, "-XX:+UseParallelGC")
         options["spark.driver.memory"] = f"{_third_of_memory()}g"
     elif not submitted:
-        archive = " ".join(f'"{option}"' for option in class_options(find_java(), _spark_home()).keeping)
-        options["spark.driver.extraJavaOptions"] = f"{java} {archive}"
+        options["spark.driver.extraJavaOptions"] = " ".join((java, *kept_classes()))
     for name, value in options.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -150,6 +150,16 @@ def _apart(given: SparkSession) -> SparkSession:
     for name, value in _SQL.items():
         own.conf.set(name, value)
     return own
+
+
+def kept_classes() -> list[str]:
+    """Options of Java, none if directories may be among the places of classes.
+
+    With one that is not empty Java keeps no classes, and says so on standard output when it ends.
+    """
+    if any(map(os.environ.get, PLACES_OF_CLASSES)) or Path(_spark_home(), "conf").is_dir():
+        return []
+    return [f'"{option}"' for option in class_options(find_java(), _spark_home()).keeping]
 
 
 def _spark_home() -> str:

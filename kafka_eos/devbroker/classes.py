@@ -19,7 +19,8 @@ _WRITING_SECONDS = 3600.0
 """So old is no archive that is still being written."""
 _KEPT = 4
 """Archives that are kept, those that were used last; one of Spark has some 180 MB, and each environment its own."""
-_QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
+_QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable", "-XX:+VerifySharedSpaces")
+"""The last one compares checksums: a JVM dies of an archive that is damaged, at each start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def _settle(part: Path, whole: Path) -> None:
     with part.open("rb") as file:
         head = file.read(4)
     if any(head):
+        with part.open("rb") as file:
+            os.fsync(file.fileno())  # a power cut must not leave a part of one that counts as whole
         os.replace(part, whole)
     elif time.time() - part.stat().st_mtime > _WRITING_SECONDS:
         part.unlink()
