@@ -203,7 +203,7 @@ END: Row = ("z", 10_000, 0)
     restart=st.integers(0, 8),
     order=st.permutations(list(product(SIDES, (0, 1)))),
 )
-@examples(20)
+@examples(10)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     kind: str, given: tuple[dict[tuple[str, int], list[Row]], int], batch: int, restart: int, order: Any
 ) -> None:

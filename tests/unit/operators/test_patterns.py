@@ -180,7 +180,7 @@ END: Row = ("z", 10_000, 9)
 
 @pytest.mark.parametrize("name", PATTERNS)
 @given(given=shuffled(), batch=st.integers(1, 6), restart=st.integers(0, 8))
-@examples(20)
+@examples(10)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     name: str, given: tuple[list[list[Row]], int], batch: int, restart: int
 ) -> None:

@@ -277,7 +277,7 @@ def shuffled(draw: st.DrawFn) -> tuple[list[list[Row]], int]:
 @pytest.mark.parametrize("lateness", [0, 0.007])
 @pytest.mark.parametrize("kind", KINDS)
 @given(given=shuffled(), batch=st.integers(1, 9), restart=st.integers(0, 8))
-@examples(20)
+@examples(10)
 def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computation_gives(
     kind: str, lateness: float, given: tuple[list[list[Row]], int], batch: int, restart: int
 ) -> None:
