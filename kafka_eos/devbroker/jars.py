@@ -48,8 +48,13 @@ def fetch_jars(conf: str) -> list[Path]:
 
 
 def cache_dir() -> Path:
-    """Where downloaded files are kept."""
-    return Path(os.environ.get("KAFKA_EOS_CACHE_DIR") or Path.home() / ".cache" / "kafka-eos").absolute()
+    """Where downloaded files are kept. ConfigError if nobody tells: a container's user may have no home."""
+    if given := os.environ.get("KAFKA_EOS_CACHE_DIR"):
+        return Path(given).absolute()
+    try:
+        return (Path.home() / ".cache" / "kafka-eos").absolute()
+    except RuntimeError:
+        raise ConfigError("this user has no home directory: set KAFKA_EOS_CACHE_DIR to where files are kept") from None
 
 
 def pinned_jars(conf: str) -> list[Artifact]:

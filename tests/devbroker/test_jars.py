@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.server
+import os
 import shutil
 import stat
 import subprocess
@@ -268,3 +269,13 @@ def test_no_java_at_all_says_what_to_install(tmp_path: Path, monkeypatch: pytest
 
     with pytest.raises(ConfigError, match="no java found in the PATH.*openjdk-17"):
         find_java()
+
+
+def test_a_user_without_a_home_is_told_where_files_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a container that may have any number."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("KAFKA_EOS_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+
+    with pytest.raises(ConfigError, match="set KAFKA_EOS_CACHE_DIR"):
+        cache_dir()
