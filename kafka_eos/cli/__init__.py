@@ -96,6 +96,7 @@ class Commands(TyperGroup):
         module, _, attribute = _COMMANDS[name][0].partition(":")
         with importing():
             found = getattr(import_module(f"{__name__}.{module}"), attribute)
+        all_lasts()
         home = _typer()
         if isinstance(found, typer.Typer):
             home.add_typer(found, name=name)
@@ -139,8 +140,5 @@ def main() -> None:
 
     And 4: a bounded run has read nothing but what became dead letters.
     """
-    try:
-        with explained():
-            app()
-    finally:
-        all_lasts()
+    with explained():
+        app()

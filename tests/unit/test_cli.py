@@ -263,3 +263,20 @@ def test_a_start_whose_directory_cannot_be_made_says_so(home: Path) -> None:
     assert code == 2
     assert f"ConfigError: the directory {home / 'app.py' / JOB} cannot be used: Not a directory. Give this user" in told
     assert "Traceback" not in told
+
+
+def test_what_a_users_file_holds_open_is_written_when_the_command_ends(tmp_path: Path) -> None:
+    """Also what only the last search for cycles finds."""
+    app = tmp_path / "noted.py"
+    app.write_text(
+        "from kafka_eos import Pipeline\nfrom kafka_eos.testing import ListSource, MemorySink\n"
+        "class Notes: ...\n"
+        f"notes = Notes()\nnotes.again, notes.file = notes, open({str(tmp_path / 'notes')!r}, 'w')\n"
+        "notes.file.write('kept')\n"
+        "pipeline = Pipeline('p')\npipeline.source(ListSource([1]), name='in').sink(MemorySink(), name='out')\n"
+    )
+
+    command = [sys.executable, "-m", "kafka_eos", "explain", str(app)]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+
+    assert (tmp_path / "notes").read_text() == "kept"
