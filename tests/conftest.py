@@ -38,6 +38,7 @@ from tests.registry_server import RegistryServer
 from tests.secured import Secured
 from tests.secured import secured as open_secured
 from tests.shared_broker import SharedBroker
+from tests.spinning import spinning
 from tests.waiting import PATIENCE
 
 # How long an example takes says how busy the machine is, and nothing about what is tested.
@@ -103,6 +104,13 @@ def _group(path: Path) -> str:
     if _AUDIT not in path.parents:
         return "spark"
     return "spark-audit-a-m" if path.name < "test_n" else "spark-audit-n-z"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_spins() -> Iterator[None]:
+    """No test of this process has left a thread that computes for ever."""
+    yield
+    assert not (found := spinning()), "\n".join(found)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,30 @@
+"""A thread that computes for ever is found, one that waits is not."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.spinning import spinning
+
+
+def test_a_thread_that_computes_for_ever_is_found_by_its_name_and_stack() -> None:
+    over, waits = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            pass
+
+    threads = [threading.Thread(target=compute, name="computes"), threading.Thread(target=waits.wait, name="waits")]
+    for thread in threads:
+        thread.start()
+    try:
+        (found,) = spinning()
+    finally:
+        over.set()
+        waits.set()
+        for thread in threads:
+            thread.join()
+
+    assert found.startswith("computes:")
+    assert "in compute" in found
+    assert spinning() == []
