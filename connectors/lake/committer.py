@@ -229,7 +229,7 @@ class LakeCommitter:
             return f"{the_log} has {last} of this job"
         if seen.is_ahead_of(newest):
             return f"{the_log} has epoch {seen.marker} of this job already"
-        self._committed = None if wrote is None or seen.lacks(wrote) else wrote
+        self._committed = None if seen.lacks(wrote) else wrote
         return None
 
     def hold(self, ctx: JobContext) -> None:
@@ -281,9 +281,6 @@ class LakeCommitter:
         standing = judged(part.epoch, part.identity is not None, same_table, self._committed, seen, as_promised)
         return Probe(standing, self._detail(promise, seen, standing))
 
-    def _is_older(self, seen: Seen) -> bool:
-        return self._committed is not None and seen.lacks(self._committed)
-
     def _detail(self, promise: Promise, seen: Seen, standing: Standing) -> str:
         name, table, log = promise.file, self._table.text, self._table.log
         match standing:
@@ -298,7 +295,7 @@ class LakeCommitter:
                 f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
                 f"the old one back, with its {log}"
             )
-        if self._is_older(seen):
+        if seen.lacks(self._committed):
             return (
                 f"the {log} of {table} has not epoch {self._committed} any more, which this job has committed there: "
                 f"it was put back to an older copy. Bring the {log} back"

@@ -57,8 +57,10 @@ class Seen:
         """Whether a later epoch of the life is committed here."""
         return self.marker is not None and (self.marker.term, self.marker.epoch) > (epoch.term, epoch.epoch)
 
-    def lacks(self, epoch: EpochId) -> bool:
-        """Whether neither ``epoch`` nor a later one of the life is committed here."""
+    def lacks(self, epoch: EpochId | None) -> bool:
+        """Whether neither ``epoch`` nor a later one of the life is committed here. False for None."""
+        if epoch is None:
+            return False
         return self.marker is None or (self.marker.term, self.marker.epoch) < (epoch.term, epoch.epoch)
 
 
@@ -85,9 +87,7 @@ def judged(
     ``has_fence``: its life leaves one before it writes; a job without an identity does not.
     ``known``: the newest epoch of the life that has been seen committed here; None if none has.
     """
-    if not same_table or (has_fence and not seen.knows(of)):
-        return Standing.UNKNOWN
-    if known is not None and seen.lacks(known):
+    if not same_table or (has_fence and not seen.knows(of)) or seen.lacks(known):
         return Standing.UNKNOWN
     if seen.marker is not None and seen.marker.term > of.term:
         return Standing.UNKNOWN
