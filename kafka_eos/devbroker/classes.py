@@ -63,10 +63,10 @@ def _clear(directory: Path) -> None:
 def _settle(part: Path, whole: Path) -> None:
     """Java writes the head of an archive last; until then it begins with zeros."""
     with part.open("rb") as file:
-        head = file.read(4)
-    if any(head):
-        with part.open("rb") as file:
+        is_whole = any(file.read(4))
+        if is_whole:
             os.fsync(file.fileno())  # a power cut must not leave a part of one that counts as whole
+    if is_whole:
         os.replace(part, whole)
     elif time.time() - part.stat().st_mtime > _WRITING_SECONDS:
         part.unlink()

@@ -147,7 +147,7 @@ class Observed:
         self._due = math.inf
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
-        self._samples.clear("open_outputs")
+        self._samples.zero("open_outputs")
 
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")

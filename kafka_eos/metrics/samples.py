@@ -48,7 +48,7 @@ class Samples:
             _known(name, labels)
         self._values[name] = dict(values)
 
-    def clear(self, name: str) -> None:
+    def zero(self, name: str) -> None:
         """All values of a gauge become 0."""
         self._values[name] = dict.fromkeys(self._values.get(name, ()), 0.0)
 
