@@ -10,13 +10,14 @@ interface, and every position goes through JSON before anybody reads on from it,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from kafka_eos.errors import InputLost
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Bounded
+from kafka_eos.testing.source_schedules import run_schedule
 from kafka_eos.testing.source_trial import Row, SourceTrial, SourceUnderTest, through_json
 from kafka_eos.testing.trial import ContractBroken, claim, expect
 
@@ -26,18 +27,21 @@ _AT_A_TIME: Final = 2
 """Records a poll: few, so that there are positions in the middle."""
 
 
-def check_source(fresh: Callable[[], SourceUnderTest], *names: str) -> None:
+def check_source(fresh: Callable[[], SourceUnderTest], *names: str, seeds: Iterable[int] = range(3)) -> None:
     """Run the named checks (default: all that fit), each on a new input from ``fresh``.
+
+    ``seeds``: the check "schedules" draws one schedule from each. A failure names the seed that repeats it.
 
     Raises ContractBroken, which starts with the name and claim of the check that failed.
     """
+    schedules = [*seeds]
     for name in names or SOURCE_CHECKS:
-        target = fresh()
-        if not names and not _fits(name, target):
-            continue
         check = SOURCE_CHECKS[name]
-        with SourceTrial(target) as trial, claim(name, check):
-            check(trial)
+        for seed in schedules if name in _DRAWN else [0]:
+            target = fresh()
+            if names or _fits(name, target):
+                with SourceTrial(target, seed) as trial, claim(name, check):
+                    check(trial)
 
 
 def _fits(name: str, target: SourceUnderTest) -> bool:
@@ -80,11 +84,11 @@ def _origins(trial: SourceTrial) -> None:
 
 
 def _replays(trial: SourceTrial) -> None:
-    """From the positions after any poll, another reader returns exactly the rest."""
+    """From the positions behind every single record, another reader returns exactly the rest, in the same order."""
     reader, ends = trial.reader(trial.discover()), trial.ends()
     read: list[Row] = []
     stages = [(0, through_json(reader.positions()))]
-    for some in trial.polls(reader, ends, _AT_A_TIME):
+    for some in trial.polls(reader, ends, 1):
         read += some
         stages.append((len(read), through_json(reader.positions())))
     reader.close()
@@ -218,6 +222,14 @@ def _bounded(trial: SourceTrial) -> None:
     trial.expect_values(rows, trial.values, "up to the end of a bounded source")
 
 
+# ---------------------------------------------------------------- a whole job
+
+
+def _schedules(trial: SourceTrial) -> None:
+    """Whatever becomes of epochs and subtasks, a job that goes back to a decided epoch reads exactly the rest."""
+    run_schedule(trial, trial.seed)
+
+
 # ---------------------------------------------------------------- faults
 
 
@@ -259,6 +271,7 @@ SOURCE_CHECKS: Mapping[str, Callable[[SourceTrial], None]] = MappingProxyType(
         "ends-stay": _ends_stay,
         "grows": _grows,
         "bounded": _bounded,
+        "schedules": _schedules,
         "input-lost": _input_lost,
         "completed": _told,
     }
@@ -267,3 +280,6 @@ SOURCE_CHECKS: Mapping[str, Callable[[SourceTrial], None]] = MappingProxyType(
 
 _NEEDS: Mapping[str, str] = MappingProxyType({"grows": "grow", "bounded": "grow", "input-lost": "lose"})
 """Checks that need more of the test: the field of ``SourceUnderTest``."""
+
+_DRAWN: Final = frozenset({"schedules"})
+"""Checks that are run once for each seed."""

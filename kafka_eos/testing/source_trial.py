@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import Any
 
 from kafka_eos.errors import Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext, Json, Positions, Reader, Services, Source, TaskContext
+from kafka_eos.ids import SplitId, Term
+from kafka_eos.interfaces import Bounded, JobContext, Json, Positions, Reader, Services, Source, TaskContext
 from kafka_eos.testing.trial import ContractBroken, expect
 
 _OPERATOR = "in"
+_WAIT = 0.01
+"""Seconds that a poll waits for rows: a source that has none sleeps so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,9 @@ class SourceUnderTest:
     """How to build a source, and what its input holds.
 
     ``source``     builds the source; called again for each of its lives, so all that it knows must be in the input
-    ``values``     what it makes of its records, at least four, in any order
-    ``grow``       adds records to the input and returns their values; None if this input never grows
+    ``values``     what it makes of its records, at least four, those of one split in its order. Better are more than
+                   the source fetches at a time, in several splits
+    ``grow``       adds records to the input and returns their values, in such an order; None if this input never grows
     ``lose``       takes input away that has not been read, as retention or a person would; None if nothing can
     ``settings``   what the engine would hand to connectors, e.g. ``bootstrap_servers``
     ``within``     seconds that a record may take to come, and ``discover`` to answer
@@ -47,13 +50,27 @@ class Row:
     value: Any
     place: tuple[str, int, int]
 
+    @property
+    def split(self) -> SplitId:
+        topic, partition, _ = self.place
+        return SplitId(f"{topic}/{partition}")
+
+    def same_as(self, other: Row) -> bool:
+        """The same value of the same record? Values need no ``__eq__``."""
+        return self.place == other.place and repr(self.value) == repr(other.value)
+
+    def __str__(self) -> str:
+        return f"{self.value!r} ({self.split} at offset {self.place[2]})"
+
 
 class SourceTrial:
     """A job of its own against one input. Leaving it closes all readers."""
 
-    def __init__(self, target: SourceUnderTest) -> None:
+    def __init__(self, target: SourceUnderTest, seed: int = 0) -> None:
+        """``seed``: for a check that draws what it does."""
         expect(len(target.values) >= 4, "SourceUnderTest.values needs at least four records")
         self.target, self.values = target, target.values
+        self.seed = seed
         self.context = JobContext(f"contract-{uuid.uuid4().hex[:12]}", Term(1), target.settings)
         self._closing = ExitStack()
 
@@ -68,12 +85,21 @@ class SourceTrial:
     def source(self) -> Source[Any]:
         return self.target.source()
 
-    def discover(self, known: Positions | None = None) -> Positions:
-        """As a start does, with a source of its own; what nobody can tell yet is asked again."""
-        return through_json(self._patiently(lambda: self.source().discover(self.context, known)))
+    def discover(
+        self, known: Positions | None = None, *, of: Source[Any] | None = None, job: JobContext | None = None
+    ) -> Positions:
+        """As a start does, by default with a source of its own; what nobody can tell yet is asked again."""
+        source = of or self.source()
+        return through_json(self._patiently(lambda: source.discover(job or self.context, known)))
 
     def ends(self) -> Positions:
         return through_json(self._patiently(lambda: self.source().ends(self.context)))
+
+    def goal(self, positions: Positions) -> Positions:
+        """Ends of a run from these positions: those that the source has for good, else those of now."""
+        source = self.source()
+        bounds = source.bounds(positions) if isinstance(source, Bounded) else None
+        return self.ends() if bounds is None else bounds
 
     def _patiently(self, ask: Callable[[], Positions]) -> Positions:
         deadline = time.monotonic() + self.target.within
@@ -85,16 +111,24 @@ class SourceTrial:
                     raise
                 time.sleep(0.05)
 
-    def reader(self, positions: Positions, subtask: int = 0, subtasks: int = 1) -> Reader[Any]:
-        """Of a new source, as another process would open it."""
-        task = TaskContext(self.context, subtask, subtasks, _OPERATOR, Services())
-        reader = self.source().reader(task, through_json(positions))
+    def reader(
+        self,
+        positions: Positions,
+        subtask: int = 0,
+        subtasks: int = 1,
+        *,
+        of: Source[Any] | None = None,
+        job: JobContext | None = None,
+    ) -> Reader[Any]:
+        """Of a new source, as another process would open it, unless it is ``of`` one that is there."""
+        task = TaskContext(job or self.context, subtask, subtasks, _OPERATOR, Services())
+        reader = (of or self.source()).reader(task, through_json(positions))
         self._closing.callback(reader.close)
         return reader
 
     # ------------------------------------------------------------ reading
 
-    def poll(self, reader: Reader[Any], most: int, seconds: float = 0.05) -> list[Row]:
+    def poll(self, reader: Reader[Any], most: int, seconds: float = _WAIT) -> list[Row]:
         batch = reader.poll(most, seconds)
         if batch is None:
             return []
@@ -110,13 +144,13 @@ class SourceTrial:
         expect(len(origin.timestamps()) == len(origin.offsets), "an origin needs a timestamp for each row; -1 for none")
         return [Row(value, place) for value, place in zip(batch.values, places, strict=True)]
 
-    def some(self, reader: Reader[Any], most: int) -> list[Row]:
-        """The next rows, which must come."""
+    def some(self, reader: Reader[Any], most: int, due: str = "any split") -> list[Row]:
+        """The next rows, which must come: there are more of the splits that are ``due``."""
         deadline = time.monotonic() + self.target.within
         while time.monotonic() < deadline:
             if rows := self.poll(reader, most):
                 return rows
-        raise ContractBroken(f"nothing was read within {self.target.within} seconds")
+        raise ContractBroken(f"nothing of {due} was read within {self.target.within} seconds")
 
     def polls(self, reader: Reader[Any], ends: Positions, most: int) -> Iterator[list[Row]]:
         """What each poll returns until ``ends`` are reached; they must be, as long as records come."""
@@ -147,17 +181,32 @@ class SourceTrial:
 
     # ------------------------------------------------------------ looking
 
-    def expect_values(self, rows: Iterable[Row], values: Iterable[Any], when: str) -> None:
-        """Each as often as listed, in any order."""
+    def expect_values(self, rows: Sequence[Row], values: Sequence[Any], when: str) -> None:
+        """Each as often as listed, and those of one split in the order of the list."""
         seen, wanted = Counter(repr(row.value) for row in rows), Counter(map(repr, values))
         expect(not wanted - seen, f"{when}: records are missing: {sorted((wanted - seen).elements())}")
         expect(not seen - wanted, f"{when}: records came that must not, or twice: {sorted((seen - wanted).elements())}")
+        for split, of in by_split(rows).items():
+            listed, found = map(repr, values), [repr(row.value) for row in of]
+            ordered = all(value in listed for value in found)  # each behind the one before: ``in`` reads the list on
+            expect(ordered, f"{when}: {split} came in another order than SourceUnderTest lists its values: {found}")
 
-    def expect_rows(self, rows: Iterable[Row], wanted: Iterable[Row], when: str) -> None:
-        """The same values from the same places, in any order of splits."""
+    def expect_rows(self, rows: Sequence[Row], wanted: Sequence[Row], when: str) -> None:
+        """The same values from the same places, each split in the same order."""
         seen, due = (Counter((row.place, repr(row.value)) for row in each) for each in (rows, wanted))
         expect(not due - seen, f"{when}: records are missing: {sorted((due - seen).elements())}")
         expect(not seen - due, f"{when}: records came that must not, or twice: {sorted((seen - due).elements())}")
+        for split, of in by_split(wanted).items():
+            found, places = ([row.place for row in each] for each in (by_split(rows)[split], of))
+            expect(found == places, f"{when}: {split} came in another order: {found}, and before {places}")
+
+
+def by_split(rows: Iterable[Row]) -> dict[SplitId, list[Row]]:
+    """The rows of each split, in their order."""
+    found: dict[SplitId, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.split, []).append(row)
+    return found
 
 
 def through_json(positions: Positions) -> Positions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,6 +90,51 @@ def _at(index: int) -> Position:
     return {"index": index}
 
 
+class Swapping(ListReader):
+    """Two neighbours change places, in the rows that are read first of a split."""
+
+    def poll(self, max_records: int, timeout: float) -> Any:
+        batch = super().poll(max_records, timeout)
+        if batch is None or batch.origin.offsets[0] > 0 or len(batch) < 2:
+            return batch
+        rows = [1, 0, *range(2, len(batch))]
+        return dataclasses.replace(batch, values=[batch.values[row] for row in rows], rows=rows)
+
+
+class AllOrNone(ListReader):
+    """One split that is paused holds back the others."""
+
+    def poll(self, max_records: int, timeout: float) -> Any:
+        return None if self._paused else super().poll(max_records, timeout)
+
+
+class Backward(ListSource):
+    """It begins with the last value of a split."""
+
+    def __init__(self, values: Sequence[str], splits: int) -> None:
+        super().__init__(values, splits=splits)
+        self.splits = {split: values[::-1] for split, values in self.splits.items()}
+
+
+class Remembering(ListSource):
+    """How far it was read it keeps itself, and so for all readers of a worker process."""
+
+    def __init__(self, values: Sequence[str], splits: int) -> None:
+        super().__init__(values, splits=splits)
+        self.furthest: dict[str, Position] = {}
+
+    def reader(self, ctx: Any, positions: Positions) -> ListReader:
+        known = {split: self.furthest.get(split, at) for split, at in positions.items()}
+        return RememberingReader(self, ctx.operator, known)
+
+
+class RememberingReader(ListReader):
+    def poll(self, max_records: int, timeout: float) -> Any:
+        batch = super().poll(max_records, timeout)
+        self._source.furthest.update(self.positions())  # type: ignore[attr-defined]
+        return batch
+
+
 class Forgetful(ListSource):
     def discover(self, ctx: Any, known: Positions | None) -> Positions:
         return super().discover(ctx, None)
@@ -110,6 +157,11 @@ class Lenient(ListSource):
         (with_reader(Deaf), "at-end", "at_end names"),
         (with_reader(Hasty), "ends-stay", "says that it has reached the ends"),
         (with_reader(Early), "at-end", "lag"),
+        (with_reader(Swapping), "reads-all", "list/0 came in another order than"),
+        (with_reader(Swapping), "replays", "list/0 came in another order: .*, and before"),
+        (with_reader(AllOrNone), "schedules", "nothing of list/. was read within"),
+        (lambda: of_list(lambda words: Backward(words, splits=2)), "reads-all", "list/0 came in another order than"),
+        (lambda: of_list(lambda words: Remembering(words, splits=2)), "schedules", "is due in list/|is more to read"),
         (lambda: of_list(lambda words: Forgetful(words, splits=2)), "known-splits-stay", "unchanged"),
         (lambda: of_list(lambda words: Lenient(words, splits=2)), "input-lost", "nobody raised InputLost"),
     ],
@@ -119,6 +171,18 @@ def test_a_source_that_breaks_the_contract_is_named(
 ) -> None:
     with pytest.raises(ContractBroken, match=f"(?s){check}: .*{why}"):
         check_source(target, check)
+
+
+def test_a_schedule_that_fails_is_told_step_by_step_and_its_seed_repeats_it() -> None:
+    def told(*seeds: int) -> str:
+        with pytest.raises(ContractBroken, match=r"\(list/. at offset 0\), and .* is due in list/") as caught:
+            check_source(with_reader(Doubling), "schedules", seeds=seeds)
+        return str(caught.value)
+
+    story = told(*range(20))
+    seed = re.search(r"seeds=\[(\d+)\], step by step:\n +1\. start 1 goes on from epoch 0; parallelism is \d\n", story)
+
+    assert seed is not None and told(int(seed[1])) == story
 
 
 # ---------------------------------------------------------------- Kafka
