@@ -24,6 +24,7 @@ from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import JobContext, Positions, Services, TaskContext
 from kafka_eos.records import RawRecord, Record
 from kafka_eos.testing import ListSource, MemorySink, SourceUnderTest, check_source
+from tests.examples import seeds
 from tests.waiting import eventually
 
 CTX = JobContext("job", Term(1), {})
@@ -82,7 +83,7 @@ def test_a_table_keeps_the_contract(splits: int, database: Database) -> None:
             lose=lambda: do(where, "DELETE FROM orders WHERE id IN (2, 6)"),
         )
 
-    check_source(fresh)
+    check_source(fresh, seeds=seeds(1))
     check_source(lambda: fresh(grows=True), "bounded")
 
 

@@ -15,6 +15,7 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.interfaces import Position, Positions
 from kafka_eos.testing import ContractBroken, ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
+from tests.examples import seeds
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 
@@ -174,9 +175,9 @@ def test_a_source_that_breaks_the_contract_is_named(
 
 
 def test_a_schedule_that_fails_is_told_step_by_step_and_its_seed_repeats_it() -> None:
-    def told(*seeds: int) -> str:
+    def told(*drawn: int) -> str:
         with pytest.raises(ContractBroken, match=r"\(list/. at offset 0\), and .* is due in list/") as caught:
-            check_source(with_reader(Doubling), "schedules", seeds=seeds)
+            check_source(with_reader(Doubling), "schedules", seeds=drawn)
         return str(caught.value)
 
     story = told(*range(20))
@@ -212,7 +213,7 @@ def test_kafka(bootstrap: str, topic: Callable[..., str], admin: AdminClient) ->
         )
 
     settings = {"bootstrap_servers": bootstrap}
-    check_source(several)
+    check_source(several, seeds=seeds(2))
     check_source(lambda: several(until="latest"), "bounded", "replays", "at-end")
 
 
