@@ -209,8 +209,6 @@ class Settings(BaseModel):
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
     take_over: bool = False
     """A job without checkpoints may end other lives of its name: those that another directory began."""
-    max_concurrent_checkpoints: int = Field(1, ge=1)
-    """Checkpoints that may be on their way at once."""
     parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
     """Worker processes, by default one for each core; a checkpoint can be continued with another number.
 
@@ -253,16 +251,6 @@ class Settings(BaseModel):
     def _one_or_several(cls, value: tuple[Path, ...] | None, info: ValidationInfo) -> tuple[Path, ...] | None:
         if value and info.data.get("state_dir") is not None:
             raise ValueError("state_dir is set as well; set one of them")
-        return value
-
-    @field_validator("aligned_timeout")
-    @classmethod
-    def _one_at_a_time(cls, value: float, info: ValidationInfo) -> float:
-        if value and info.data.get("max_concurrent_checkpoints", 1) > 1:
-            raise ValueError(
-                "a barrier that overtakes after a while would overtake the one before it: it takes "
-                "max_concurrent_checkpoints=1, or 0 here"
-            )
         return value
 
     @field_validator("alignment_spill")

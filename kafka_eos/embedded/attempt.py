@@ -23,6 +23,7 @@ from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
 from kafka_eos.embedded.beside import Beside
 from kafka_eos.embedded.control import (
+    AbortConfirmed,
     Ack,
     Counted,
     Decline,
@@ -71,8 +72,6 @@ _DEAF = 1.0
 """Seconds between two looks from which on this process did not listen itself: it was stopped, or waited for a store."""
 _WONDER = 0.25
 """The part of ``worker_timeout`` after which it is said where a worker stands that takes no step."""
-_SWEEP_EVERY = 8
-"""Epochs between two sweeps where several may be on their way: none may be while old files are dropped."""
 
 
 class AttemptRunner:
@@ -102,7 +101,7 @@ class AttemptRunner:
             policy,
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            Housekeeping(1 if policy.limit == 1 else _SWEEP_EVERY, now),
+            Housekeeping(1, now),
             now,
             under_way=bool(resumed.in_flight),
             filling=bool(held.waiting),
@@ -243,6 +242,8 @@ class AttemptRunner:
                     self._learn(facts.Acked(message.epoch, subtask))
             case Decline(epoch=epoch, reason=reason):
                 self._learn(facts.Declined(epoch, subtask, reason))
+            case AbortConfirmed(epoch=epoch):
+                self._learn(facts.AbortConfirmed(epoch, subtask))
             case Progress(figures=figures):
                 self._told[subtask] = figures
                 self._tell_progress()

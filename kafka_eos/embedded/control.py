@@ -85,7 +85,7 @@ class Notify(Message, frozen=True):
 
 
 class Abort(Message, frozen=True):
-    """The epoch is given up: seal what is not sealed of it, and name that output in the next answer."""
+    """The epoch is given up: seal what is not sealed of it, name that output in the next answer, and confirm."""
 
     epoch: EpochId
 
@@ -227,6 +227,12 @@ class Failed(Message, frozen=True):
     """At which record, if it was at one; see ``PoisonRecord``."""
 
 
+class AbortConfirmed(Message, frozen=True):
+    """Nothing of an aborted epoch is uploaded here any more, and its output is prepared."""
+
+    epoch: EpochId
+
+
 class Dropped(Message, frozen=True):
     """The session is over and nothing of it runs any more."""
 
@@ -235,7 +241,18 @@ ToWorker: TypeAlias = (
     Start | Begin | Trigger | Notify | Abort | Assign | Waiting | SlowestElsewhere | Halt | GoOn | Count | Drop
 )
 ToSupervisor: TypeAlias = (
-    Restoring | Ready | Ack | Decline | Progress | Pulse | SlowestHere | Reached | Counted | Failed | Dropped
+    Restoring
+    | Ready
+    | Ack
+    | Decline
+    | AbortConfirmed
+    | Progress
+    | Pulse
+    | SlowestHere
+    | Reached
+    | Counted
+    | Failed
+    | Dropped
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -109,7 +109,7 @@ class OpenPlan:
         self._ticked = 0.0
         """When the clock was looked at, of another one."""
         self._tallies: dict[int, Tally] = {}
-        self._parts: dict[int, list[Captured]] = {}
+        self._parts: list[Captured] = []
         with self._opened.opening():
             self._open(peers)
 
@@ -300,7 +300,7 @@ class OpenPlan:
 
     def abort(self, epoch: EpochId) -> list[PreCommit]:
         """The epoch is given up. Returns what must still be prepared of its output."""
-        captured = self._parts.pop(epoch.epoch.n, [])
+        captured, self._parts = self._parts, []
         for part in captured:
             part.drop()
         left: list[PreCommit] = [prepare for part in captured for prepare in part.precommits]
@@ -439,15 +439,10 @@ class OpenPlan:
         self._by_edge[edge].barrier(edge, self._subtask, epoch, aligned)
 
     def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
-        parts = self._parts.setdefault(epoch, [])
-        parts.append(captured)
-        if len(parts) == len(self.tasks):
-            # Older ones that are not complete never will be: somewhere they were given up. Their output is due now.
-            for older in sorted((number for number in self._parts if number < epoch), reverse=True):
-                for left in reversed(self._parts.pop(older)):
-                    left.drop()
-                    parts[0].precommits[:0] = left.precommits
-            self._done(epoch, self._parts.pop(epoch))
+        self._parts.append(captured)
+        if len(self._parts) == len(self.tasks):
+            parts, self._parts = self._parts, []
+            self._done(epoch, parts)
 
 
 def alignment_of(settings: Settings, segment: Segment, plan: Plan) -> tuple[Mode, float]:

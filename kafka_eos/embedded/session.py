@@ -30,6 +30,7 @@ from kafka_eos.coordinator.causes import record_of
 from kafka_eos.coordinator.handover import Span, summed
 from kafka_eos.embedded.control import (
     Abort,
+    AbortConfirmed,
     Ack,
     Assign,
     Begin,
@@ -239,12 +240,16 @@ class Session:
         self._background.submit(self._say_result, answer)
 
     def _give_up(self, epoch: EpochId) -> None:
-        """Prepare the output of an aborted epoch all the same: its rows will not be read again."""
+        """Prepare the output of an aborted epoch all the same: its rows will not be read again. Then confirm the abort.
+
+        What is uploaded of the epoch is uploaded by then: the background thread does one thing after the other.
+        """
         precommits = self._opened.abort(epoch)
 
         def prepare() -> None:
             kept = self._undecided.setdefault(epoch.epoch, [])
             kept.extend(committable for prepare in precommits for committable in prepare())
+            self._mouth.say(AbortConfirmed(session=self._start.session, epoch=epoch))
 
         self._background.submit(self._reporting, prepare)
 

@@ -76,7 +76,6 @@ class Supervisor:
         policy = Policy(
             subtasks=frozenset(worker.subtask for worker in workers),
             cadence=cadence,
-            limit=settings.max_concurrent_checkpoints,
             tolerated=settings.tolerated_checkpoint_failures,
             search_every=DISCOVERY_INTERVAL,
             halts=settings.checkpoint_mode == "synchronous",

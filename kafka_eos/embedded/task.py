@@ -19,13 +19,14 @@ from kafka_eos import log_context
 from kafka_eos.coordinator.handover import Prepare, Span
 from kafka_eos.embedded.figures import Spent
 from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
+from kafka_eos.errors import Bug
 from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, Reader, StateBackend, Upload, Writer
 from kafka_eos.open_task import pending_timers
 from kafka_eos.plan import Segment
-from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Mode, Snapshot
+from kafka_eos.protocol.alignment import Action, Complete, Gate, Mode, Snapshot
 from kafka_eos.protocol.event_time import Inputs
 from kafka_eos.records import Batch, Tally, Watermark
 
@@ -65,6 +66,15 @@ class Captured:
         """Its rows under way are stored, or nobody wants them."""
         for log in (*self.received.values(), *self.overtaken.values()):
             log.drop()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSnapshot:
+    """The epoch that a segment has captured, and whose barriers have not all come. ``since``: when the first came."""
+
+    epoch: int
+    captured: Captured
+    since: float
 
 
 class Surroundings(Protocol):
@@ -191,8 +201,7 @@ class Task:
         """Seconds that parts took outside of the chain, by operator: reads that brought something, snapshots, seals."""
         self.records = dict.fromkeys(parts.readers, 0)
         """How many have been read, by source."""
-        self._open: dict[int, tuple[Captured, float]] = {}
-        """Epochs that are captured and not complete, and when their first barrier came."""
+        self._open: OpenSnapshot | None = None
 
     # ------------------------------------------------------------ arrivals
 
@@ -203,8 +212,8 @@ class Task:
         entry.put(self._wires.as_now(edge, rows) if held else rows)
         if held:
             self._hold(entry)
-        for epoch in self._gate.logged_by(entry.channel):
-            self._log(epoch, edge, [rows])
+        if self._gate.logged_by(entry.channel) is not None:
+            self._log(edge, [rows])
 
     def watermark(self, edge: int, sender: int, watermark: Watermark) -> None:
         """A watermark has arrived behind rows that may still wait here."""
@@ -235,8 +244,8 @@ class Task:
         self._gate, _ = self._gate.abort(epoch)
         if self._postponed is not None and self._postponed.epoch == epoch:
             self._postponed = None
-        if epoch in self._open:
-            captured, _ = self._open.pop(epoch)
+        if self._open is not None and self._open.epoch == epoch:
+            captured, self._open = self._open.captured, None
             captured.drop()
             self._carried += captured.precommits
         return self._seal(epoch)
@@ -417,37 +426,34 @@ class Task:
         self._carry_out(gate, actions)
 
     def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
-        first = {alignment.epoch: alignment.since for alignment in self._gate.pending}
+        since = math.inf if self._gate.pending is None else self._gate.pending.since
         self._gate = gate
         for action in actions:
             match action:
                 case Snapshot() as snapshot:
-                    self._snapshot(snapshot, first.get(snapshot.epoch, math.inf))
+                    self._snapshot(snapshot, since)
                 case Complete(epoch=epoch):
-                    captured, since = self._open.pop(epoch)
-                    captured.aligning = time.monotonic() - since
-                    now = time.time()
-                    captured.spans.append(Span("align", now - captured.aligning, now, self.segment.heads[0]))
-                    hit("align.complete")
-                    self._around.captured(self.segment, epoch, captured)
-                case Abandon(epoch=epoch):
-                    self._abandon(epoch)
-        if self._gate.mode is Mode.UNALIGNED:
+                    self._complete(epoch)
+        if self._gate.mode is Mode.UNALIGNED and self._open is not None:
             # Barriers that wait in queues count as soon as their epoch is captured.
-            for epoch in list(self._open):
-                for entry in self.inputs.values():
-                    marker = entry.marker(epoch)
-                    if marker is not None and epoch in self._gate.logged_by(entry.channel):
-                        self._report(entry.channel, marker)
+            epoch = self._open.epoch
+            for entry in self.inputs.values():
+                marker = entry.marker(epoch)
+                if marker is not None and self._gate.logged_by(entry.channel) == epoch:
+                    self._report(entry.channel, marker)
 
-    def _abandon(self, epoch: int) -> None:
-        """The epoch's output belongs to the next one: to one that is captured already, if there is one."""
-        if epoch in self._open:
-            left, _ = self._open.pop(epoch)
-            left.drop()
-            newer = min((other for other in self._open if other > epoch), default=None)
-            into = self._carried if newer is None else self._open[newer][0].precommits
-            into[:0] = left.precommits
+    def _complete(self, epoch: int) -> None:
+        opened, self._open = self._snapshot_of(epoch), None
+        captured, now = opened.captured, time.time()
+        captured.aligning = time.monotonic() - opened.since
+        captured.spans.append(Span("align", now - captured.aligning, now, self.segment.heads[0]))
+        hit("align.complete")
+        self._around.captured(self.segment, epoch, captured)
+
+    def _snapshot_of(self, epoch: int) -> OpenSnapshot:
+        if self._open is None or self._open.epoch != epoch:
+            raise Bug(f"epoch {epoch} is not being captured")
+        return self._open
 
     def _snapshot(self, snapshot: Snapshot, since: float) -> None:
         """Capture the segment. ``since``: when the first barrier came, if that was before now."""
@@ -459,16 +465,16 @@ class Task:
         uploads = [self._timed(name, backend.snapshot, Epoch(epoch)) for name, backend in self.parts.backends.items()]
         timers = pending_timers(self.parts.backends)
         captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment), timers)
-        self._open[epoch] = captured, min(since, began)
+        self._open = OpenSnapshot(epoch, captured, min(since, began))
         for edge, head in self._heads.items():
-            self._log(epoch, edge, self._around.held(head))
+            self._log(edge, self._around.held(head))
             captured.unanswered |= self._around.unanswered(head)
         for edge, queue in self.replay.items():
-            self._log(epoch, edge, queue)
+            self._log(edge, queue)
         self._log_waiting(epoch)
         for edge in self._tails:
             for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
-                self._log_of(epoch, edge, captured.overtaken, "overtaken").add(frame)
+                self._log_of(self._open, edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         ended, head = time.time(), self.segment.heads[0]
         captured.spans.append(Span("snapshot", ended - captured.blocked, ended, head))
@@ -480,16 +486,19 @@ class Task:
     def _log_waiting(self, epoch: int) -> None:
         """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""
         for entry in self.inputs.values():
-            if entry.marker(epoch) is not None or epoch in self._gate.logged_by(entry.channel):
-                self._log(epoch, entry.edge, entry.before(epoch))
+            if entry.marker(epoch) is not None or self._gate.logged_by(entry.channel) == epoch:
+                self._log(entry.edge, entry.before(epoch))
 
-    def _log(self, epoch: int, edge: int, rows: Iterable[Rows]) -> None:
-        logs = self._open[epoch][0].received
+    def _log(self, edge: int, rows: Iterable[Rows]) -> None:
+        """Add rows to the logs of the epoch that is being captured."""
+        opened = self._open
+        if opened is None:
+            raise Bug(f"rows of {self.segment.heads[0]} are logged, and no epoch is being captured")
         for part in rows:
-            self._log_of(epoch, edge, logs, "received").add(self._wires.as_now(edge, part))
+            self._log_of(opened, edge, opened.captured.received, "received").add(self._wires.as_now(edge, part))
             hit("in-flight.logged")
 
-    def _log_of(self, epoch: int, edge: int, logs: dict[int, Log], name: str) -> Log:
+    def _log_of(self, opened: OpenSnapshot, edge: int, logs: dict[int, Log], name: str) -> Log:
         if edge not in logs:
-            logs[edge] = self._around.log(self.segment, edge, epoch, name)
+            logs[edge] = self._around.log(self.segment, edge, opened.epoch, name)
         return logs[edge]

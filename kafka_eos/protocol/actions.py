@@ -36,7 +36,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Tell all subtasks that the epoch will not be decided. Its output goes into the next one that is.
+    """Tell all subtasks that the epoch will not be decided: each then has ``AbortConfirmed``.
+
+    Its output goes into the next one that is decided.
 
     Of those whom it was to serve: a last one is tried again, and the others are told ``why``. ``late``: it took too
     long; otherwise it was declined.

@@ -19,6 +19,10 @@ received while ``logged_by`` names n. Aligned channels have nothing to log. So b
   epochs that are aligned in every mode.
 
 The end of a channel is always reported when it is the next thing to process.
+
+**One epoch at a time.** The next epoch is triggered only when every subtask has acknowledged the one before, or has
+confirmed that it aborted it (``checkpoint.Flights``). So a gate never sees a barrier of an epoch while it waits for
+those of an older one; barriers of an aborted epoch may still stand in its channels, and change nothing.
 """
 
 from __future__ import annotations
@@ -67,14 +71,7 @@ class Complete:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
-    """The epoch can never be completed here: drop what was captured and logged of it, and decline."""
-
-    epoch: int
-
-
-Action: TypeAlias = Snapshot | Complete | Abandon
+Action: TypeAlias = Snapshot | Complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +102,9 @@ class Gate:
     aligned_timeout: float = 0.0
     feedback: frozenset[Channel] = frozenset()
     finished: frozenset[Channel] = frozenset()
-    pending: tuple[Alignment, ...] = ()
-    """Oldest first."""
+    pending: Alignment | None = None
     newest: int = -1
-    """The newest epoch that ever began here. Older ones that are not pending are over."""
-    aborted: frozenset[int] = frozenset()
-    """Epochs above ``newest`` that were given up before their first barrier came."""
+    """The newest epoch that began or was aborted here. Unless it is pending, it is over, as all older ones are."""
 
     def __post_init__(self) -> None:
         if not self.feedback <= self.channels:
@@ -125,30 +119,17 @@ class Gate:
 
         ``aligned`` is the epoch's, as it began: the same in all of its barriers.
         An ended channel may bring barriers, too: so the engine begins an epoch where every input has ended.
-        Raises Bug for a newer barrier on a channel that is blocked: somebody has read on.
+        Raises Bug for a newer epoch while this one is pending: it was triggered too early, or somebody has read on
+        behind a barrier.
         """
         self._check(channel)
-        current = self._alignment(epoch) or Alignment(epoch, now, aligned)
         if not self.awaits(channel, epoch):
             return self, ()
-        waits = not self._overtakes(current, now)
-        if waits and channel in self.blocked:
-            raise Bug(f"barrier {epoch} was read from {channel!r}, which is blocked")
-        # First in, first out: what this channel has skipped it will never bring. And an epoch that is aligned in a job
-        # that does not wait travels alone: if another one overtakes it, it was given up.
-        older = [a for a in self.pending if a.epoch < epoch]
-        skipped = [a for a in older if channel not in a.arrived | self.finished or not (waits or a.captured)]
-        kept = [a for a in self.pending if a is not current and a not in skipped]
+        current = self.pending or Alignment(epoch, now, aligned)
+        if epoch != current.epoch:
+            raise Bug(f"barrier {epoch} came on {channel!r} while epoch {current.epoch} is pending")
         current = replace(current, arrived=current.arrived | {channel})
-        newest = max(self.newest, epoch)
-        begun = replace(
-            self,
-            pending=tuple(sorted([*kept, current], key=lambda a: a.epoch)),
-            newest=newest,
-            aborted=frozenset(e for e in self.aborted if e > newest),
-        )
-        gate, actions = begun._advance(now)
-        return gate, (*(Abandon(a.epoch) for a in skipped), *actions)
+        return replace(self, pending=current, newest=epoch)._advance(now)
 
     def ended(self, channel: Channel, now: float) -> tuple[Gate, tuple[Action, ...]]:
         """No row will come on ``channel`` any more: it counts as having brought every later barrier."""
@@ -161,61 +142,64 @@ class Gate:
 
     def abort(self, epoch: int) -> tuple[Gate, tuple[Action, ...]]:
         """The coordinator gave the epoch up: forget it, unblock, ignore its late barriers."""
-        pending = tuple(a for a in self.pending if a.epoch != epoch)
-        aborted = self.aborted | {epoch} if epoch > self.newest else self.aborted
-        return replace(self, pending=pending, aborted=aborted), ()
+        pending = None if self.pending is not None and self.pending.epoch == epoch else self.pending
+        return replace(self, pending=pending, newest=max(self.newest, epoch)), ()
 
     # ------------------------------------------------------------ what holds now
 
     @property
     def blocked(self) -> frozenset[Channel]:
         """Channels that must not be processed now."""
-        waiting = (a for a in self.pending if not a.captured and (a.aligned or self.mode is not Mode.AT_LEAST_ONCE))
-        return frozenset(c for a in waiting for c in a.arrived) - self.finished
+        alignment = self.pending
+        if alignment is None or alignment.captured:
+            return frozenset()
+        waits = alignment.aligned or self.mode is not Mode.AT_LEAST_ONCE
+        return alignment.arrived - self.finished if waits else frozenset()
 
     @property
     def logging(self) -> frozenset[Channel]:
-        """Channels of which every row that arrives now belongs to the log of at least one epoch."""
-        return frozenset(c for a in self.pending if a.captured for c in self._missing(a))
+        """Channels of which every row that arrives now belongs to the log of the pending epoch."""
+        alignment = self.pending
+        return self._missing(alignment) if alignment is not None and alignment.captured else frozenset()
 
-    def logged_by(self, channel: Channel) -> tuple[int, ...]:
-        """The epochs whose logs a row that arrives on ``channel`` now belongs to, oldest first."""
-        return tuple(a.epoch for a in self.pending if a.captured and channel in self._missing(a))
+    def logged_by(self, channel: Channel) -> int | None:
+        """The epoch whose log a row that arrives on ``channel`` now belongs to."""
+        return self.pending.epoch if self.pending is not None and channel in self.logging else None
 
     def on_receipt(self, epoch: int, aligned: bool = False) -> bool:
         """Is a barrier of ``epoch`` to be reported when it is received, rather than when it is next to process?"""
-        alignment = self._alignment(epoch)
         at_once = self.mode is Mode.UNALIGNED and self.aligned_timeout == 0 and not aligned
-        return at_once or (alignment is not None and alignment.captured)
+        return at_once or (self.pending is not None and self.pending.epoch == epoch and self.pending.captured)
 
     def awaits(self, channel: Channel, epoch: int) -> bool:
         """Would a barrier of ``epoch`` on ``channel`` say anything new?"""
-        alignment = self._alignment(epoch)
-        return channel not in alignment.arrived if alignment is not None else not self._over(epoch)
+        if self.pending is not None and self.pending.epoch == epoch:
+            return channel not in self.pending.arrived
+        return epoch > self.newest
 
     @property
     def deadline(self) -> float | None:
         """When ``tick`` will next have something to do; None if never."""
         if self.mode is not Mode.UNALIGNED or self.aligned_timeout == math.inf:
             return None
-        dragging = (a.since for a in self.pending if not (a.captured or a.aligned))
-        return min((since + self.aligned_timeout for since in dragging), default=None)
+        alignment = self.pending
+        if alignment is None or alignment.captured or alignment.aligned:
+            return None
+        return alignment.since + self.aligned_timeout
 
     # ------------------------------------------------------------ inside
 
     def _advance(self, now: float) -> tuple[Gate, tuple[Action, ...]]:
-        """Capture and complete what is due, oldest epoch first."""
-        actions: list[Action] = []
-        pending: list[Alignment] = []
-        for alignment in self.pending:
-            if not alignment.captured and self._due(alignment, now):
-                actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
-                alignment = replace(alignment, captured=True)
-            if not self._missing(alignment):  # then it is captured
-                actions.append(Complete(alignment.epoch))
-            else:
-                pending.append(alignment)
-        return replace(self, pending=tuple(pending)), tuple(actions)
+        """Capture and complete the pending epoch if that is due."""
+        alignment, actions = self.pending, list[Action]()
+        if alignment is None:
+            return self, ()
+        if not alignment.captured and self._due(alignment, now):
+            actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
+            alignment = replace(alignment, captured=True)
+        if self._missing(alignment):
+            return replace(self, pending=alignment), tuple(actions)
+        return replace(self, pending=None), (*actions, Complete(alignment.epoch))  # then it is captured
 
     def _due(self, alignment: Alignment, now: float) -> bool:
         """Back-edges are never waited for: their barriers come back only after the snapshot."""
@@ -228,13 +212,6 @@ class Gate:
 
     def _missing(self, alignment: Alignment) -> frozenset[Channel]:
         return self.channels - alignment.arrived - self.finished
-
-    def _alignment(self, epoch: int) -> Alignment | None:
-        return next((a for a in self.pending if a.epoch == epoch), None)
-
-    def _over(self, epoch: int) -> bool:
-        """Of one that is not pending."""
-        return epoch in self.aborted or epoch <= self.newest
 
     def _check(self, channel: Channel) -> None:
         if channel not in self.channels:

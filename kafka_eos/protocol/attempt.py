@@ -13,8 +13,8 @@
 Pure: a fact goes in with the time, a new value and the actions to carry out come out, in order. What carries out a
 ``Decide`` and fails must end the attempt: the actions behind it were for a decision that is not there.
 
-Rule: an epoch is decided only when the one before it is committed. What is given up is told to everybody before
-anything else begins. After ``Replace`` or ``End`` nothing follows.
+Rule: an epoch is decided only when the one before it is committed. After an abort nothing begins, and nothing is
+cleaned up, before every subtask has confirmed it. After ``Replace`` or ``End`` nothing follows.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Attempt:
             policy=policy,
             term=first.term,
             next=first.epoch,
-            flights=Flights(policy.limit, base),
+            flights=Flights(policy.batches, base),
             failures=Failures(policy.tolerated),
             housekeeping=housekeeping,
             triggered_at=now,
@@ -126,7 +126,7 @@ class Attempt:
     @property
     def due_at(self) -> float:
         """When the next epoch may be triggered by the clock; infinite while none may be."""
-        if self.phase is not Phase.RUNNING or self.flights.full or self.housekeeping.holds:
+        if self.phase is not Phase.RUNNING or self.flights.full or self._holds:
             return float("inf")
         return self._cadence.next_trigger(self.triggered_at, self.committed_at)
 
@@ -156,6 +156,8 @@ class Attempt:
                 return replace(self, flights=self.flights.ack(epoch, subtask)), ()
             case facts.Declined(epoch, subtask, why):
                 return replace(self, flights=self.flights.decline(epoch, subtask, why)), ()
+            case facts.AbortConfirmed(epoch, subtask):
+                return replace(self, flights=self.flights.confirm_abort(epoch, subtask)), ()
             case facts.Died(subtask, why):
                 return self._over(do.Replace(why, frozenset({subtask})))
             case facts.Committed(epoch):
@@ -240,8 +242,8 @@ class Attempt:
         return None
 
     def _decide(self, now: float) -> Step | None:
-        epoch = self.flights.ready()
-        if epoch is None:
+        epoch, pending = self.flights.ready(), self.flights.pending
+        if epoch is None or pending is None:
             return None
         decided = replace(
             self,
@@ -251,35 +253,55 @@ class Attempt:
             under_way=False,
             housekeeping=self.housekeeping.decided(),
         )
-        seconds = now - self.flights.pending[0].triggered_at
-        return decided, (do.Decide(epoch, self.flights.last, seconds), do.Commit(epoch))
+        return decided, (do.Decide(epoch, self.flights.last, now - pending.triggered_at), do.Commit(epoch))
 
     def _give_up_late(self, now: float) -> Step | None:
         late = self.flights.expired(self._cadence, now)
         if late is None:
             return None
-        missing = sorted(late.missing)
-        what = f"checkpoint {late.id} was not acknowledged in time (checkpoint_timeout) by subtask {missing}"
+        what = (
+            f"checkpoint {late.id} was not acknowledged in time (checkpoint_timeout) by subtask {sorted(late.missing)}"
+        )
         # Before one that drains there may be many rows, and no word comes out of a long batch of them.
-        since = late.triggered_at if late.kind.drains else now
-        frozen = late.missing & self.vitals.still(min(now - self.policy.silence, since))
+        frozen = self._frozen(late.missing, late.triggered_at if late.kind.drains else now, now)
         if frozen:
             return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen))
-        return self._give_up(late, what, late=True)
+        return self._give_up(late, what, now, late=True)
+
+    def _count_overdue_abort(self, now: float) -> Step | None:
+        """A subtask that does not confirm an abort keeps the job from its next epoch: one more failed checkpoint."""
+        overdue = self.flights.overdue(self._cadence, now)
+        if overdue is None:
+            return None
+        missing = sorted(overdue.missing)
+        what = (
+            f"the abort of checkpoint {overdue.id} was not confirmed in time (checkpoint_timeout) by subtask {missing}"
+        )
+        frozen = self._frozen(overdue.missing, now, now)
+        if frozen:
+            return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen))
+        failures = self.failures.failed() if overdue.kind.counts(late=True) else self.failures
+        if failures.too_many:
+            return self._over(do.Replace(f"{what}; {failures.seen} in a row", overdue.missing))
+        return replace(self, flights=self.flights.wait_again(now), failures=failures), ()
+
+    def _frozen(self, missing: frozenset[int], since: float, now: float) -> frozenset[int]:
+        return missing & self.vitals.still(min(now - self.policy.silence, since))
 
     def _give_up_declined(self, now: float) -> Step | None:
         hopeless = self.flights.hopeless()
         if hopeless is None:
             return None
-        return self._give_up(hopeless, f"checkpoint {hopeless.id} was {hopeless.declined}", late=False)
+        return self._give_up(hopeless, f"checkpoint {hopeless.id} was {hopeless.declined}", now, late=False)
 
-    def _give_up(self, epoch: Pending, what: str, *, late: bool) -> Step:
+    def _give_up(self, epoch: Pending, what: str, now: float, *, late: bool) -> Step:
         """The job goes on without this epoch, unless that was one too many."""
         failures = self.failures.failed() if epoch.kind.counts(late=late) else self.failures
         if failures.too_many:
             return self._over(do.Replace(f"{what}; {failures.seen} in a row", frozenset()))
         asked = epoch.kind in (Kind.ASKED, Kind.SAVEPOINT)
-        without = replace(self, flights=self.flights.abort(epoch.id), failures=failures, in_vain=self.in_vain or asked)
+        flights = self.flights.abort(epoch.id, now)
+        without = replace(self, flights=flights, failures=failures, in_vain=self.in_vain or asked)
         return without, (do.Abort(epoch.id, epoch.kind, what, late),)
 
     def _close(self, now: float) -> Step | None:
@@ -291,7 +313,9 @@ class Attempt:
         keeping, idle = self.housekeeping, self.phase is Phase.CLOSING or (self.policy.batches and self.found is False)
         if not keeping.due(now) and not (idle and keeping.unswept):
             return None
-        if keeping.sweeping or not self.flights.none or self.phase is Phase.PREPARING:
+        if keeping.sweeping or self.phase is Phase.PREPARING:
+            return None
+        if not self.flights.none or self.flights.leftovers:
             return None
         begun, sweep = keeping.begun(now)
         return replace(self, housekeeping=begun), (sweep,)
@@ -320,12 +344,9 @@ class Attempt:
 
     def _trigger(self, now: float) -> Step | None:
         kind = self._wanted(now)
-        if kind is None or self.flights.full or self.housekeeping.holds:
+        if kind is None or self.flights.full or self._holds:
             return None
         halts = self.policy.halts or (kind is Kind.LAST and self.policy.halts_at_end and bool(self.reached))
-        # What leaves nothing under way shares its barriers with no other, so it waits for those on their way.
-        if (halts or kind.drains) and self.flights.pending:
-            return None
         if halts and not self.standstill.quiet:
             return None if self.standstill.begun else self._halt()
         epoch = EpochId(self.next, self.term)
@@ -350,7 +371,7 @@ class Attempt:
     def _discover(self, now: float) -> Step | None:
         if self.phase is not Phase.RUNNING or self.searching or now - self.searched_at < self.policy.search_every:
             return None
-        if self.policy.batches and (self._ends or self.flights.full or self.housekeeping.holds):
+        if self.policy.batches and (self._ends or self.flights.full or self._holds):
             return None
         search = do.Discover(at_once=self.asked.wants is not None)
         return replace(self, searching=search), (search,)
@@ -360,6 +381,12 @@ class Attempt:
     @property
     def _cadence(self) -> Cadence:
         return self.policy.cadence
+
+    @property
+    def _holds(self) -> bool:
+        """May no epoch begin before old ones are dropped? After an abort that itself waits for the next decision."""
+        keeping = self.housekeeping
+        return keeping.sweeping is not None or (keeping.holds and not self.flights.leftovers)
 
     @property
     def _ends(self) -> bool:
@@ -394,6 +421,7 @@ _RULES = (
     Attempt._decide,
     Attempt._give_up_late,
     Attempt._give_up_declined,
+    Attempt._count_overdue_abort,
     Attempt._close,
     Attempt._sweep,
     Attempt._answer,

@@ -3,9 +3,13 @@
 Pure: time is an argument. Rule: an epoch is complete when every expected subtask has acknowledged exactly
 this epoch of exactly this term; late, repeated and foreign answers change nothing.
 
-With several epochs in flight (``Flights``) they are decided in order, one at a time: the next one only when
-everything of the one before is committed, because recovery finishes the newest decided epoch and no other.
-An aborted epoch leaves nothing behind but its output: as long as the job goes on, the rows behind that output
+At most one epoch is triggered and not decided (``Flights``), and the next is decided only when everything of the one
+before is committed, because recovery finishes the newest decided epoch and no other.
+
+An aborted epoch stays in flight until every subtask has confirmed the abort: until then one may still upload files of
+it. And until the next decision nothing is cleaned up: those files are named by no manifest, and an incremental snapshot
+of the next epoch names some of them as stored.
+What an aborted epoch leaves behind is its output: as long as the job goes on, the rows behind that output
 will not be read again, so it belongs to the next epoch that is decided. Hence a subtask's answer for epoch n names
 every committable that it has sealed since the epoch it knows to be decided, and the manifest takes those that
 ``Decide.takes``. If the job goes back instead, no manifest names that output, and it is aborted as an orphan.
@@ -37,7 +41,7 @@ class Kind(enum.Enum):
 
     @property
     def drains(self) -> bool:
-        """It leaves no rows under way, whatever the job's mode; so no other may begin before it is decided."""
+        """It leaves no rows under way, whatever the job's mode."""
         return self in (Kind.FILLING, Kind.SAVEPOINT, Kind.LAST, Kind.BATCH)
 
     @property
@@ -114,76 +118,123 @@ class Cadence:
         """The earliest time of the next trigger, in the clock of the arguments."""
         return max(last_triggered + self.interval, last_completed + self.min_pause)
 
-    def expired(self, pending: Pending, now: float) -> bool:
-        """Does it take too long? One that is complete only waits for the commit before it, which has a patience."""
-        return not pending.complete and now - pending.triggered_at > self.timeout
+    def expired(self, since: float, now: float) -> bool:
+        """Tell whether an epoch that was triggered, or aborted, at ``since`` takes too long."""
+        return now - since > self.timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Aborting:
+    """An epoch that was aborted, and that some subtasks may still work on."""
+
+    id: EpochId
+    kind: Kind
+    missing: frozenset[int]
+    """Subtasks that have not confirmed the abort."""
+    since: float
+    """When it was aborted, or last counted as overdue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """All epochs that are triggered and not finished, at most ``limit`` of them, oldest first.
+    """The epochs of an attempt that are triggered and not finished.
 
-    ``last`` is the epoch decided last; ``committing`` is that epoch as long as its receipt is not written.
+    ``overlaps``    whether an epoch may be triggered while the one before it is committed
+    ``last``        the epoch decided last
+    ``committing``  that epoch as long as its receipt is not written
+    ``current``     the epoch that is triggered and not decided, or aborted and not confirmed by every subtask
+    ``leftovers``   whether an epoch was aborted since the last decision. Files of it may be stored that no manifest
+                    names, and that subtasks will name in their next snapshot without storing them again
     """
 
-    limit: int
+    overlaps: bool = False
     last: EpochId | None = None
     committing: Pending | None = None
-    pending: tuple[Pending, ...] = ()
+    current: Pending | Aborting | None = None
+    leftovers: bool = False
 
     @property
     def none(self) -> bool:
         """Nothing is on its way: everything that was decided has its receipt."""
-        return not self.pending and self.committing is None
+        return self.current is None and self.committing is None
 
     @property
     def full(self) -> bool:
-        """May no other epoch be triggered now? There are too many, or one drains."""
-        on_their_way = len(self.pending) + (self.committing is not None)
-        return on_their_way >= self.limit or any(pending.kind.drains for pending in self.pending)
+        """May no other epoch be triggered now?"""
+        return self.current is not None or (self.committing is not None and not self.overlaps)
+
+    @property
+    def pending(self) -> Pending | None:
+        """The epoch that may still be decided."""
+        return self.current if isinstance(self.current, Pending) else None
+
+    @property
+    def aborting(self) -> Aborting | None:
+        """The aborted epoch that some subtasks may still work on."""
+        return self.current if isinstance(self.current, Aborting) else None
 
     def trigger(self, epoch: EpochId, expected: frozenset[int], now: float, kind: Kind = Kind.CLOCK) -> Flights:
-        """One more epoch. Raises Bug if it is not newer than all others, or if there are too many."""
-        newest = self.pending[-1].id if self.pending else self.last
-        if self.full or (newest is not None and epoch <= newest):
-            raise Bug(f"epoch {epoch} cannot be triggered after {newest}, with {len(self.pending)} in flight")
-        return replace(self, pending=(*self.pending, Pending(epoch, expected, now, kind)))
+        """One more epoch. Raises Bug if it is not newer than the last decided one, or if none may be triggered now."""
+        if self.full or (self.last is not None and epoch <= self.last):
+            raise Bug(f"epoch {epoch} cannot be triggered after {self.last}, beside {self.current}")
+        return replace(self, current=Pending(epoch, expected, now, kind))
 
     def ack(self, epoch: EpochId, subtask: int) -> Flights:
         """A subtask has answered. Changes nothing for an epoch that is decided, aborted or of another term."""
-        return replace(self, pending=tuple(p.ack(epoch, subtask) for p in self.pending))
+        return self if self.pending is None else replace(self, current=self.pending.ack(epoch, subtask))
 
     def decline(self, epoch: EpochId, subtask: int, why: str) -> Flights:
         """A subtask will never answer for this epoch, if it is in flight and expects the subtask. See ``hopeless``."""
-        return replace(self, pending=tuple(p.decline(epoch, subtask, why) for p in self.pending))
+        return self if self.pending is None else replace(self, current=self.pending.decline(epoch, subtask, why))
 
     def hopeless(self) -> Pending | None:
-        """The epoch to abort now because it was declined: the oldest in flight.
+        """The epoch to abort now because it was declined."""
+        return self.pending if self.pending is not None and self.pending.declined is not None else None
 
-        A newer one stays where it is until those before it are decided or aborted themselves. Aborting it makes every
-        writer seal it, those too that have not come to the barriers of the older ones; these would then lose rows.
+    def abort(self, epoch: EpochId, now: float) -> Flights:
+        """Give an epoch up that is not decided yet. Its output goes into the next one that is: ``Decide.takes``.
+
+        It stays in flight until every subtask has confirmed the abort. Raises Bug for any other than the pending one.
         """
-        return self.pending[0] if self.pending and self.pending[0].declined is not None else None
+        pending = self.pending
+        if pending is None or pending.id != epoch:
+            raise Bug(f"epoch {epoch} cannot be aborted: {self.current} is in flight")
+        return replace(self, current=Aborting(epoch, pending.kind, pending.expected, now), leftovers=True)
 
-    def abort(self, epoch: EpochId) -> Flights:
-        """Give an epoch up that is not decided yet. Its output goes into the next one that is: ``Decide.takes``."""
-        return replace(self, pending=tuple(p for p in self.pending if p.id != epoch))
+    def confirm_abort(self, epoch: EpochId, subtask: int) -> Flights:
+        """A subtask works on an aborted epoch no more. Changes nothing for any other epoch."""
+        aborting = self.aborting
+        if aborting is None or aborting.id != epoch:
+            return self
+        missing = aborting.missing - {subtask}
+        return replace(self, current=replace(aborting, missing=missing) if missing else None)
+
+    def wait_again(self, now: float) -> Flights:
+        """The abort counts as overdue once; begin to wait for it anew."""
+        return self if self.aborting is None else replace(self, current=replace(self.aborting, since=now))
 
     def expired(self, cadence: Cadence, now: float) -> Pending | None:
-        """The oldest epoch that has taken too long."""
-        return next((p for p in self.pending if cadence.expired(p, now)), None)
+        """The pending epoch if it has taken too long. One that is complete only waits for the commit before it."""
+        pending = self.pending
+        late = pending is not None and not pending.complete and cadence.expired(pending.triggered_at, now)
+        return pending if late else None
+
+    def overdue(self, cadence: Cadence, now: float) -> Aborting | None:
+        """The aborted epoch if subtasks have not confirmed the abort in time."""
+        aborting = self.aborting
+        return aborting if aborting is not None and cadence.expired(aborting.since, now) else None
 
     def ready(self) -> EpochId | None:
-        """The epoch to decide now: the oldest in flight, once it is complete and the last decided is committed."""
-        if self.committing is not None or not self.pending or not self.pending[0].complete:
+        """The epoch to decide now: complete, and everything decided before is committed."""
+        if self.committing is not None or self.pending is None or not self.pending.complete:
             return None
-        return self.pending[0].id
+        return self.pending.id
 
     def decided(self, epoch: EpochId) -> Flights:
         """Its manifest is published. Raises Bug for any other than ``ready()``."""
         if epoch != self.ready():
             raise Bug(f"epoch {epoch} was decided, but {self.ready()} was due")
-        return replace(self, last=epoch, committing=self.pending[0], pending=self.pending[1:])
+        return replace(self, last=epoch, committing=self.pending, current=None, leftovers=False)
 
     def committed(self, epoch: EpochId) -> Flights:
         """Its receipt is written. Changes nothing for any other than the epoch decided last."""

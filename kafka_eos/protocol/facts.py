@@ -66,6 +66,14 @@ class Declined:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortConfirmed:
+    """A subtask works on an aborted epoch no more: it uploads nothing of it, and its output is prepared."""
+
+    epoch: EpochId
+    subtask: int
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     """A subtask is gone."""
 
@@ -144,6 +152,7 @@ Fact: TypeAlias = (
     | Ready
     | Acked
     | Declined
+    | AbortConfirmed
     | Died
     | Committed
     | Swept

@@ -14,10 +14,10 @@ from kafka_eos.protocol.checkpoint import Cadence
 class Policy:
     """Times are seconds.
 
-    ``limit``  epochs that may be on their way at once, the one that is committed included
     ``tolerated``  failed checkpoints in a row that the attempt bears
     ``batches``  an epoch reads up to given positions and leaves nothing under way: it begins when there is something
-        to read, and no last one is needed. Otherwise epochs are barriers in a stream.
+        to read, also while the one before it is committed, and no last one is needed. Otherwise epochs are barriers in
+        a stream.
     ``halts``  every epoch finds the whole job at a halt
     ``halts_at_end``  the last epoch of bounded input does: rows may go round in a loop
     ``may_leave``  a stop before the subtasks are ready ends the attempt without an epoch
@@ -28,7 +28,6 @@ class Policy:
 
     subtasks: frozenset[int]
     cadence: Cadence
-    limit: int
     tolerated: int
     search_every: float
     batches: bool = False

@@ -91,7 +91,7 @@ class Driver:
         self._ends: Mapping[str, Positions] = {}
         """Up to where the next epoch reads, or the one that runs."""
         self._attempt = Attempt.of(
-            Policy(frozenset({_JOB}), cadence, limit=2, tolerated=0, search_every=_LOOK, batches=True),
+            Policy(frozenset({_JOB}), cadence, tolerated=0, search_every=_LOOK, batches=True),
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
             housekeeping(now),

@@ -17,7 +17,6 @@ _WITHOUT_EFFECT = {
     "buffer_timeout": "rows go through Spark's shuffle",
     "exchange_memory": "rows go through Spark's shuffle",
     "checkpoint_min_pause": "checkpoint_interval counts from one beginning to the next",
-    "max_concurrent_checkpoints": "an epoch runs while the one before it is committed, and no other",
     "worker_timeout": "Spark watches its executors (spark.network.timeout)",
     "max_restarts": "Spark tries tasks again (spark.task.maxFailures)",
 }

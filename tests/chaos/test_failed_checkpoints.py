@@ -31,7 +31,6 @@ def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) 
         3000,
         KAFKA_EOS_PARALLELISM=3,
         KAFKA_EOS_CHECKPOINT_MODE=mode,
-        KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS=4,
         KAFKA_EOS_CHECKPOINT_INTERVAL="20ms",
         KAFKA_EOS_TOLERATED_CHECKPOINT_FAILURES=20,
         TEST_PAUSE=0.001,

@@ -323,7 +323,6 @@ def test_a_fixed_value_is_what_the_job_goes_on_with(new_job: NewJob) -> None:
             {
                 "KAFKA_EOS_PARALLELISM": 3,
                 "KAFKA_EOS_CHECKPOINT_MODE": "unaligned",
-                "KAFKA_EOS_MAX_CONCURRENT_CHECKPOINTS": 4,
                 "KAFKA_EOS_CHECKPOINT_INTERVAL": "20ms",
                 "TEST_PAUSE_AFTER": "0.002",
             }

@@ -19,8 +19,8 @@ from kafka_eos.protocol.housekeeping import Housekeeping
 from kafka_eos.protocol.policy import Policy
 from kafka_eos.protocol.quiescence import Counts
 
-STREAM = Policy(frozenset({0, 1}), Cadence(10.0, 2.0, 30.0), limit=1, tolerated=1, search_every=1000.0)
-BATCHES = Policy(frozenset({0}), Cadence(10.0, 0.0, 30.0), limit=2, tolerated=0, search_every=0.1, batches=True)
+STREAM = Policy(frozenset({0, 1}), Cadence(10.0, 2.0, 30.0), tolerated=1, search_every=1000.0)
+BATCHES = Policy(frozenset({0}), Cadence(10.0, 0.0, 30.0), tolerated=0, search_every=0.1, batches=True)
 ASKED = facts.Asked(Kind.ASKED)
 
 
@@ -56,6 +56,10 @@ class Run:
 
 def acks(n: int, subtasks: Iterable[int] = (0, 1)) -> list[Fact]:
     return [facts.Acked(epoch(n), subtask) for subtask in subtasks]
+
+
+def confirms(n: int, subtasks: Iterable[int] = (0, 1)) -> list[Fact]:
+    return [facts.AbortConfirmed(epoch(n), subtask) for subtask in subtasks]
 
 
 def running(policy: Policy = STREAM) -> Run:
@@ -119,7 +123,7 @@ def test_while_streams_wait_for_tables_epochs_leave_nothing_under_way() -> None:
 def test_one_that_is_due_while_streams_wait_goes_before_what_was_asked_for_in_vain() -> None:
     run = Run(replace(STREAM, tolerated=5), filling=True)
     run.on(facts.Ready(0), facts.Ready(1), ASKED)
-    run.on(facts.Declined(epoch(5), 0, "full"))
+    run.on(facts.Declined(epoch(5), 0, "full"), *confirms(5))
 
     assert run.on(ASKED, at=10.0) == [do.Trigger(epoch(6), Kind.FILLING)]
     assert committed(run, 6)[-1] == do.Trigger(epoch(7), Kind.SAVEPOINT)
@@ -164,37 +168,13 @@ def test_who_waits_for_the_clock_is_told_until_when() -> None:
 
 
 def test_while_the_last_epoch_is_given_up_and_tried_again_no_clock_is_waited_for() -> None:
-    run = running(replace(STREAM, limit=2))
+    run = running()
     run.on(facts.Stop())
 
     assert run.attempt.phase is Phase.ENDING
     assert run.attempt.due_at == float("inf")
-    run.attempt = replace(run.attempt, flights=run.attempt.flights.abort(epoch(5)))
+    assert isinstance(run.on(facts.Declined(epoch(5), 0, "full"))[0], do.Abort)
     assert run.attempt.due_at == float("inf")
-
-
-def test_several_may_be_on_their_way_and_are_decided_in_order_one_at_a_time() -> None:
-    run = running(replace(STREAM, limit=3))
-    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
-    triggered = [run.on(facts.Tick(), at=10.0 * n)[0] for n in (1, 2, 3)]
-
-    assert triggered == [do.Trigger(epoch(n), Kind.CLOCK) for n in (5, 6, 7)]
-    assert run.on(*acks(6)) == []
-    first = run.on(*acks(5))
-    assert [type(action) for action in first] == [do.Decide, do.Commit]
-    second = run.on(facts.Committed(epoch(5)))
-    assert second[:3] == [do.Notify(epoch(5), 20.0), do.Decide(epoch(6), epoch(5), 10.0), do.Commit(epoch(6))]
-
-
-def test_with_several_on_their_way_the_sweep_waits_and_the_next_waits_for_it() -> None:
-    run = running(replace(STREAM, limit=2))
-    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=1))
-    run.on(facts.Tick(), at=10.0)
-    run.on(facts.Tick(), at=20.0)
-
-    assert do.Sweep(thorough=True) not in run.on(*acks(5), facts.Committed(epoch(5)))
-    assert run.on(facts.Tick(), at=60.0 - 11.0) == []
-    assert run.on(*acks(6), facts.Committed(epoch(6)))[-1] == do.Sweep(thorough=True)
 
 
 def test_what_is_late_or_foreign_changes_nothing() -> None:
@@ -208,7 +188,7 @@ def test_what_is_late_or_foreign_changes_nothing() -> None:
 
 
 def test_a_commit_of_another_epoch_is_not_that_of_the_decided_one() -> None:
-    run = running(replace(STREAM, limit=2))
+    run = running()
     run.on(facts.Tick(), at=10.0)
     run.on(*acks(5))
     before = run.attempt
@@ -224,7 +204,7 @@ def test_a_late_epoch_is_given_up_and_the_next_has_another_number() -> None:
     run = running()
     run.on(facts.Tick(), at=10.0)
     run.on(facts.Heard(0), facts.Heard(1), at=39.0)
-    aborted, triggered = run.on(facts.Tick(), at=40.1)
+    aborted, triggered = run.on(facts.Tick(), *confirms(5), at=40.1)
 
     assert aborted == do.Abort(epoch(5), Kind.CLOCK, aborted.why, late=True)  # type: ignore[union-attr]
     assert triggered == do.Trigger(epoch(6), Kind.CLOCK)
@@ -234,7 +214,7 @@ def test_a_late_epoch_is_given_up_and_the_next_has_another_number() -> None:
 def test_one_too_many_in_a_row_replaces_the_attempt() -> None:
     run = running()
     run.on(facts.Tick(), at=10.0)
-    run.on(facts.Declined(epoch(5), 0, "disk full"))
+    run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5))
     run.on(facts.Tick(), at=20.0)
     (over,) = run.on(facts.Declined(epoch(6), 1, "disk full"))
 
@@ -243,8 +223,56 @@ def test_one_too_many_in_a_row_replaces_the_attempt() -> None:
     assert run.on(facts.Tick(), *acks(6), at=99.0) == []
 
 
+def test_the_next_epoch_waits_until_every_subtask_has_confirmed_the_abort() -> None:
+    run = running()
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Declined(epoch(5), 0, "disk full"))
+
+    assert run.on(facts.Tick(), *acks(5), *confirms(5, [1]), *confirms(4), at=30.0) == []
+    assert run.attempt.due_at == float("inf")
+    assert run.on(*confirms(5, [0])) == [do.Trigger(epoch(6), Kind.CLOCK)]
+
+
+def test_nothing_is_dropped_between_an_abort_and_the_next_decision() -> None:
+    """What the aborted epoch has stored may be named by the next one."""
+    run = running()
+    run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, look_every=15.0))
+    run.on(facts.Tick(), at=10.0)
+    aborted, *nothing = run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5), facts.Littered(), at=16.0)
+
+    assert (type(aborted), nothing) == (do.Abort, [])
+    assert run.on(facts.Tick(), at=20.0) == [do.Trigger(epoch(6), Kind.CLOCK)], "it does not wait for the sweep"
+    assert run.on(*acks(6), facts.Committed(epoch(6)))[-1] == do.Sweep(thorough=True, fence=True)
+
+
+def test_an_abort_that_is_not_confirmed_counts_as_a_failure_once_a_timeout() -> None:
+    run = running(replace(STREAM, tolerated=2))
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5, [1]))
+
+    assert run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=40.0) == []
+    assert run.attempt.failures.seen == 1
+    assert run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=41.0) == []
+    assert run.attempt.failures.seen == 2
+    (over,) = run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=72.0)
+    assert isinstance(over, do.Replace)
+    assert "the abort of checkpoint 5/3 was not confirmed" in over.why
+    assert "3 in a row" in over.why
+    assert over.suspects == {0}
+
+
+def test_a_subtask_that_is_frozen_while_its_abort_is_waited_for_is_replaced() -> None:
+    run = running(replace(STREAM, tolerated=9))
+    run.on(facts.Tick(), at=10.0)
+    run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5, [1]))
+    (over,) = run.on(facts.Heard(1), facts.Tick(), at=41.0)
+
+    assert isinstance(over, do.Replace)
+    assert over.suspects == {0}
+
+
 def test_after_the_end_nothing_follows() -> None:
-    run = running(replace(STREAM, limit=2))
+    run = running()
     run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, look_every=50.0))
 
     assert run.on(facts.Died(0, "killed"), at=100.0) == [do.Replace("killed", frozenset({0}))]
@@ -257,7 +285,7 @@ def test_a_last_epoch_that_is_declined_is_a_failure_and_one_that_is_late_is_none
     for run in (late, declined):
         assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
 
-    aborted, _ = late.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=30.1)
+    aborted, _ = late.on(facts.Heard(0), facts.Heard(1), facts.Tick(), *confirms(5), at=30.1)
     (over,) = declined.on(facts.Declined(epoch(5), 1, "disk full"))
 
     assert (type(aborted), type(over)) == (do.Abort, do.Replace)
@@ -277,7 +305,7 @@ def test_a_decided_epoch_forgives_those_before_it() -> None:
     run = running()
     for n in (5, 7, 9):
         run.on(facts.Tick(), at=run.now + 10.0)
-        assert isinstance(run.on(facts.Declined(epoch(n), 0, "disk full"))[0], do.Abort)
+        assert isinstance(run.on(facts.Declined(epoch(n), 0, "disk full"), *confirms(n))[0], do.Abort)
         run.on(facts.Tick(), at=run.now + 10.0)
         committed(run, n + 1)
 
@@ -417,7 +445,7 @@ def test_who_asks_is_served_at_once_and_only_once() -> None:
 def test_after_an_asked_one_that_was_given_up_the_clock_goes_first_once() -> None:
     run = running(replace(STREAM, tolerated=0))
     assert run.on(ASKED) == [do.Trigger(epoch(5), Kind.ASKED)]
-    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"))[0], do.Abort)
+    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5))[0], do.Abort)
 
     assert run.on(ASKED, at=10.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
     assert committed(run, 6)[-1] == do.Trigger(epoch(7), Kind.ASKED)
@@ -427,7 +455,7 @@ def given_up_in_vain(kind: Kind, policy: Policy = STREAM) -> Run:
     """An epoch that somebody asked for was given up, at 1 s."""
     run = running(policy)
     assert run.on(facts.Asked(kind), at=1.0) == [do.Trigger(epoch(5), kind)]
-    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"))[0], do.Abort)
+    assert isinstance(run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5))[0], do.Abort)
     return run
 
 
@@ -447,7 +475,9 @@ def test_the_clock_goes_first_once_also_if_its_own_is_given_up() -> None:
     run = given_up_in_vain(Kind.ASKED)
     assert run.on(ASKED, at=11.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
 
-    assert run.on(facts.Declined(epoch(6), 0, "disk full"), at=22.0)[-1] == do.Trigger(epoch(7), Kind.ASKED)
+    assert run.on(facts.Declined(epoch(6), 0, "disk full"), *confirms(6), at=22.0)[-1] == do.Trigger(
+        epoch(7), Kind.ASKED
+    )
 
 
 def test_a_decided_one_is_not_in_vain_any_more() -> None:
@@ -458,23 +488,6 @@ def test_a_decided_one_is_not_in_vain_any_more() -> None:
     assert run.on(ASKED, at=12.0) == [do.Trigger(epoch(7), Kind.ASKED)]
 
 
-def test_one_that_is_asked_for_is_not_in_vain_while_it_is_on_its_way() -> None:
-    run = running(replace(STREAM, limit=3))
-    assert run.on(ASKED, at=1.0) == [do.Trigger(epoch(5), Kind.ASKED)]
-
-    assert run.on(ASKED, at=11.0) == [do.Trigger(epoch(6), Kind.ASKED)]
-
-
-def test_the_clock_goes_first_also_if_one_behind_the_asked_one_is_given_up() -> None:
-    run = running(replace(STREAM, limit=3, tolerated=9))
-    assert run.on(ASKED, at=9.0) == [do.Trigger(epoch(5), Kind.ASKED)]
-    assert run.on(facts.Tick(), at=19.0) == [do.Trigger(epoch(6), Kind.CLOCK)]
-    for n in (5, 6):
-        assert isinstance(run.on(facts.Declined(epoch(n), 0, "disk full"))[0], do.Abort)
-
-    assert run.on(ASKED, at=29.0)[0] == do.Trigger(epoch(7), Kind.CLOCK)
-
-
 def test_a_withdrawn_request_is_forgotten() -> None:
     run = running()
     run.on(facts.Tick(), at=10.0)
@@ -483,8 +496,8 @@ def test_a_withdrawn_request_is_forgotten() -> None:
     assert do.Trigger(epoch(6), Kind.ASKED) not in committed(run, 5)
 
 
-def test_a_savepoint_waits_for_those_on_their_way_and_travels_alone() -> None:
-    run = running(replace(STREAM, limit=3))
+def test_a_savepoint_waits_for_the_epoch_on_its_way() -> None:
+    run = running()
     run.on(facts.Tick(), at=10.0)
 
     assert run.on(facts.Asked(Kind.SAVEPOINT), at=11.0) == []
@@ -508,7 +521,7 @@ def test_a_last_epoch_that_is_given_up_is_tried_again_and_nothing_is_read_in_bet
     run = running()
     run.on(facts.Asked(Kind.SAVEPOINT, stop=True))
     run.on(facts.Heard(0), facts.Heard(1), at=25.0)
-    aborted, again = run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), at=30.1)
+    aborted, again = run.on(facts.Heard(0), facts.Heard(1), facts.Tick(), *confirms(5), at=30.1)
 
     assert isinstance(aborted, do.Abort)
     assert aborted.kind is Kind.LAST
@@ -543,7 +556,7 @@ def test_an_end_without_a_last_epoch_waits_until_all_are_ready_and_does_not_brea
 
 
 def test_a_last_epoch_is_followed_by_none_while_it_is_committed() -> None:
-    run = running(replace(STREAM, limit=3))
+    run = running()
     run.attempt = replace(run.attempt, housekeeping=replace(run.attempt.housekeeping, every=8))
     assert run.on(facts.Stop()) == [do.Trigger(epoch(5), Kind.LAST)]
 
@@ -652,14 +665,6 @@ def test_a_halted_job_goes_on_between_two_epochs_also_if_somebody_waits_for_the_
     assert run.on(facts.Swept()) == [do.Halt(), do.Count(0)]
 
 
-def test_a_halt_waits_for_the_epochs_on_their_way() -> None:
-    run = running(replace(STREAM, halts=True, limit=3))
-    run.on(facts.Tick(), at=10.0)
-    quiet(run)
-
-    assert run.on(facts.Tick(), at=20.0) == []
-
-
 def test_a_job_that_ends_at_a_halt_does_not_go_on() -> None:
     run = running(replace(STREAM, halts=True))
     assert run.on(facts.Stop()) == [do.Halt(), do.Count(0)]
@@ -674,7 +679,7 @@ def test_a_last_epoch_at_a_halt_that_is_given_up_is_tried_again_at_the_same_halt
     run.on(facts.Stop())
     quiet(run)
 
-    aborted, again = run.on(facts.Declined(epoch(5), 0, "disk full"))
+    aborted, again = run.on(facts.Declined(epoch(5), 0, "disk full"), *confirms(5))
     assert (type(aborted), again) == (do.Abort, do.Trigger(epoch(6), Kind.LAST))
 
 
@@ -924,6 +929,7 @@ _FACTS = st.one_of(
     st.builds(facts.Ready, _SUBTASKS),
     st.builds(facts.Acked, _EPOCHS, _SUBTASKS),
     st.builds(facts.Declined, _EPOCHS, _SUBTASKS, st.just("full")),
+    st.builds(facts.AbortConfirmed, _EPOCHS, _SUBTASKS),
     st.builds(facts.Committed, _EPOCHS),
     st.builds(facts.Swept),
     st.builds(facts.Littered),
@@ -932,9 +938,7 @@ _FACTS = st.one_of(
     st.builds(facts.Reached, _SUBTASKS),
     st.builds(facts.Asked, st.sampled_from([None, Kind.ASKED, Kind.SAVEPOINT]), st.booleans()),
 )
-_POLICIES = st.sampled_from(
-    [STREAM, BATCHES, replace(STREAM, limit=3), replace(STREAM, halts=True), replace(STREAM, halts_at_end=True)]
-)
+_POLICIES = st.sampled_from([STREAM, BATCHES, replace(STREAM, halts=True), replace(STREAM, halts_at_end=True)])
 
 
 @given(_POLICIES, st.lists(st.tuples(_FACTS, st.floats(0.0, 15.0)), max_size=60))

@@ -1,4 +1,4 @@
-"""Several epochs in flight: decided in order, one at a time, and what an aborted one leaves to the next."""
+"""The epochs in flight: one at a time, decided after the commit before, and in flight until an abort is confirmed."""
 
 import pytest
 
@@ -8,23 +8,21 @@ from kafka_eos.protocol.actions import Decide
 from kafka_eos.protocol.checkpoint import Cadence, Flights, Kind
 
 BOTH = frozenset({0, 1})
+CADENCE = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
 
 
 def epoch(n: int, term: int = 1) -> EpochId:
     return EpochId(Epoch(n), Term(term))
 
 
-def in_flight(*numbers: int, limit: int = 3) -> Flights:
-    flights = Flights(limit, last=epoch(0))
-    for n in numbers:
-        flights = flights.trigger(epoch(n), BOTH, now=float(n))
-    return flights
+def in_flight(n: int, *, overlaps: bool = False) -> Flights:
+    """Epoch ``n`` was triggered at ``n`` seconds, on epoch 0."""
+    return Flights(overlaps, last=epoch(0)).trigger(epoch(n), BOTH, float(n))
 
 
-def answered(flights: Flights, *numbers: int) -> Flights:
-    for n in numbers:
-        for subtask in BOTH:
-            flights = flights.ack(epoch(n), subtask)
+def answered(flights: Flights, n: int) -> Flights:
+    for subtask in BOTH:
+        flights = flights.ack(epoch(n), subtask)
     return flights
 
 
@@ -32,19 +30,25 @@ def hopeless(flights: Flights) -> EpochId | None:
     return None if (found := flights.hopeless()) is None else found.id
 
 
-def late(flights: Flights, cadence: Cadence, now: float) -> EpochId | None:
-    return None if (found := flights.expired(cadence, now)) is None else found.id
+def late(flights: Flights, now: float) -> EpochId | None:
+    return None if (found := flights.expired(CADENCE, now)) is None else found.id
+
+
+def overdue(flights: Flights, now: float) -> EpochId | None:
+    return None if (found := flights.overdue(CADENCE, now)) is None else found.id
 
 
 def test_where_nothing_is_on_its_way_nothing_is_to_be_done_and_any_epoch_may_begin() -> None:
-    empty = Flights(limit=1)
+    empty = Flights()
+    begun = empty.trigger(epoch(0), BOTH, 0.0)
 
     assert (empty.none, empty.full, empty.ready(), empty.hopeless()) == (True, False, None, None)
-    assert [p.id for p in empty.trigger(epoch(0), BOTH, 0.0).pending] == [epoch(0)]
+    assert begun.pending is not None
+    assert begun.pending.id == epoch(0)
 
 
 def test_an_epoch_is_on_its_way_until_its_receipt_is_written() -> None:
-    flying = Flights(limit=1).trigger(epoch(0), BOTH, 0.0)
+    flying = Flights().trigger(epoch(0), BOTH, 0.0)
     decided = answered(flying, 0).decided(epoch(0))
 
     assert [each.none for each in (flying, decided, decided.committed(epoch(0)))] == [False, False, True]
@@ -58,38 +62,31 @@ def test_nothing_is_ready_before_every_subtask_has_answered() -> None:
     assert half.ack(epoch(1), 1).ready() == epoch(1)
 
 
-def test_a_complete_epoch_waits_for_the_older_ones() -> None:
-    assert answered(in_flight(1, 2), 2).ready() is None
-    assert answered(in_flight(1, 2), 2, 1).ready() == epoch(1)
+def test_the_next_is_triggered_when_the_last_is_committed_unless_they_overlap() -> None:
+    deciding = answered(in_flight(1), 1).decided(epoch(1))
 
-
-def test_it_waits_no_longer_for_one_that_is_aborted() -> None:
-    assert answered(in_flight(1, 2), 2).abort(epoch(1)).ready() == epoch(2)
+    assert deciding.full
+    with pytest.raises(Bug, match="cannot be triggered"):
+        deciding.trigger(epoch(2), BOTH, 2.0)
+    assert not deciding.committed(epoch(1)).full
+    assert not answered(in_flight(1, overlaps=True), 1).decided(epoch(1)).full
 
 
 def test_the_next_is_decided_only_when_the_last_is_committed() -> None:
-    deciding = answered(in_flight(1, 2), 1, 2).decided(epoch(1))
+    deciding = answered(in_flight(1, overlaps=True), 1).decided(epoch(1))
+    both = answered(deciding.trigger(epoch(2), BOTH, 2.0), 2)
 
-    assert deciding.ready() is None
-    assert deciding.committed(epoch(0)).ready() is None
-    assert deciding.committed(epoch(1)).ready() == epoch(2)
-
-
-def test_one_that_is_being_committed_counts_as_in_flight() -> None:
-    deciding = answered(in_flight(1, 2, limit=2), 1).decided(epoch(1))
-
-    assert deciding.full
-    assert not deciding.committed(epoch(1)).full
+    assert both.ready() is None
+    assert both.committed(epoch(0)).ready() is None
+    assert both.committed(epoch(1)).ready() == epoch(2)
 
 
-def test_with_a_limit_of_one_nothing_overlaps() -> None:
+def test_no_epoch_is_triggered_beside_another() -> None:
     with pytest.raises(Bug, match="cannot be triggered"):
-        in_flight(1, 2, limit=1)
+        in_flight(1).trigger(epoch(2), BOTH, 2.0)
 
 
 def test_numbers_only_grow() -> None:
-    with pytest.raises(Bug, match="cannot be triggered"):
-        in_flight(2, 1)
     with pytest.raises(Bug, match="cannot be triggered"):
         in_flight(0)
 
@@ -100,49 +97,78 @@ def test_only_what_is_ready_can_be_decided() -> None:
 
 
 def test_late_and_foreign_answers_change_nothing() -> None:
-    aborted = in_flight(1, 2).abort(epoch(1))
+    flying = in_flight(2)
 
-    assert answered(aborted, 1) == aborted
-    assert aborted.ack(epoch(2, term=9), 0) == aborted
-    assert aborted.ack(epoch(2), 7) == aborted
+    assert answered(flying, 1) == flying
+    assert flying.ack(epoch(2, term=9), 0) == flying
+    assert flying.ack(epoch(2), 7) == flying
+    assert flying.confirm_abort(epoch(2), 0) == flying
 
 
-def test_an_epoch_that_was_declined_is_aborted_when_it_is_the_oldest() -> None:
-    """Writers seal an aborted epoch at once, and those that still owe an older one must not seal that."""
-    assert hopeless(in_flight(1, 2).decline(epoch(1), 0, "full")) == epoch(1)
-    newer = in_flight(1, 2).decline(epoch(2), 0, "full")
-    assert hopeless(newer) is None
-    assert hopeless(newer.abort(epoch(1))) == epoch(2)
-    assert hopeless(answered(newer, 1).decided(epoch(1))) == epoch(2)
+def test_an_epoch_that_was_declined_is_to_be_aborted() -> None:
+    declined = in_flight(1).decline(epoch(1), 0, "full")
+
+    assert hopeless(declined) == epoch(1)
+    assert hopeless(declined.abort(epoch(1), 2.0)) is None
     assert in_flight(1).decline(epoch(1), 7, "full") == in_flight(1)
+    assert in_flight(1).decline(epoch(2), 0, "full") == in_flight(1)
 
 
-def test_each_has_its_own_timeout() -> None:
-    cadence = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
+def test_an_aborted_epoch_is_on_its_way_until_every_subtask_has_confirmed_the_abort() -> None:
+    aborted = in_flight(1).abort(epoch(1), 2.0)
+    half = aborted.confirm_abort(epoch(1), 0)
+    done = half.confirm_abort(epoch(1), 1)
 
-    flights = in_flight(1, 2)
-
-    assert late(flights, cadence, 11.0) is None
-    assert late(flights, cadence, 11.5) == epoch(1)
-    assert late(flights.abort(epoch(1)), cadence, 11.5) is None
-    assert late(flights.abort(epoch(1)), cadence, 13.0) == epoch(2)
-
-
-def test_one_that_only_waits_for_the_commit_before_it_is_not_late() -> None:
-    cadence = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
-    waiting = answered(in_flight(1, 2), 1, 2).decided(epoch(1))
-
-    assert late(waiting, cadence, 99.0) is None
+    assert [(each.none, each.full) for each in (aborted, half, done)] == [(False, True), (False, True), (True, False)]
+    assert half.confirm_abort(epoch(1), 0) == half
+    assert half.confirm_abort(epoch(1, term=9), 1) == half
+    assert answered(aborted, 1) == aborted
+    assert aborted.decline(epoch(1), 0, "full") == aborted
 
 
-def test_an_epoch_that_drains_is_alone_until_it_is_decided() -> None:
-    draining = in_flight(1).trigger(epoch(2), BOTH, 2.0, Kind.SAVEPOINT)
+def test_only_the_pending_epoch_can_be_aborted() -> None:
+    with pytest.raises(Bug, match="cannot be aborted"):
+        in_flight(1).abort(epoch(2), 2.0)
+    with pytest.raises(Bug, match="cannot be aborted"):
+        in_flight(1).abort(epoch(1), 2.0).abort(epoch(1), 3.0)
 
-    assert draining.full
-    with pytest.raises(Bug, match="cannot be triggered"):
-        draining.trigger(epoch(3), BOTH, 3.0)
-    decided = answered(draining, 1).decided(epoch(1)).committed(epoch(1))
-    assert not answered(decided, 2).decided(epoch(2)).full
+
+def test_leftovers_of_an_aborted_epoch_stay_until_the_next_is_decided() -> None:
+    aborted = in_flight(1).abort(epoch(1), 2.0)
+    for subtask in BOTH:
+        aborted = aborted.confirm_abort(epoch(1), subtask)
+    again = aborted.trigger(epoch(2), BOTH, 2.0)
+
+    assert not in_flight(1).leftovers
+    assert aborted.leftovers
+    assert again.leftovers
+    assert not answered(again, 2).decided(epoch(2)).leftovers
+
+
+def test_an_epoch_is_late_after_its_timeout_and_not_while_it_waits_for_the_commit_before() -> None:
+    deciding = answered(in_flight(1, overlaps=True), 1).decided(epoch(1))
+
+    assert [late(in_flight(1), now) for now in (11.0, 11.5)] == [None, epoch(1)]
+    assert late(answered(deciding.trigger(epoch(2), BOTH, 2.0), 2), 99.0) is None
+    assert late(Flights(), 99.0) is None
+
+
+def test_an_abort_that_is_not_confirmed_is_overdue_once_a_timeout() -> None:
+    aborted = in_flight(1).abort(epoch(1), 20.0)
+
+    assert late(aborted, 99.0) is None
+    assert [overdue(aborted, now) for now in (30.0, 30.5)] == [None, epoch(1)]
+    assert [overdue(aborted.wait_again(30.5), now) for now in (40.0, 41.0)] == [None, epoch(1)]
+    assert overdue(in_flight(1), 99.0) is None
+    assert in_flight(1).wait_again(9.0) == in_flight(1)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_kind_of_an_epoch_is_known_while_its_abort_is_waited_for(kind: Kind) -> None:
+    aborting = Flights().trigger(epoch(1), BOTH, 1.0, kind).abort(epoch(1), 2.0).aborting
+
+    assert aborting is not None
+    assert aborting.kind is kind
 
 
 def test_the_next_decided_epoch_takes_what_aborted_ones_have_sealed_and_nothing_twice() -> None:

@@ -68,9 +68,9 @@ class Crew(Protocol):
 class Coordinator:
     """One term's attempt to run the job. So many ``spurious`` epochs are given up as if they had timed out.
 
-    A share of epochs (``saves``) is aligned and travels alone, and a savepoint is made of each. Of those that are
-    committed, so many are ``retained``. ``fate`` decides about this attempt what does not touch the schedule of the
-    others.
+    A share of epochs (``saves``) is aligned in every mode, and a savepoint is made of each. Old ones are dropped after
+    each ``sweep_every`` decisions; of those that are committed, so many are ``retained``. ``fate`` decides about this
+    attempt what does not touch the schedule of the others.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Coordinator:
         sink: Sink,
         crew: Crew,
         cadence: Cadence,
-        concurrent: int,
+        sweep_every: int,
         saves: float,
         retained: int,
         chance: random.Random,
@@ -91,7 +91,7 @@ class Coordinator:
         self.spurious = 0
         self.stopping = False
         self.term = Term(0)
-        self._concurrent, self._saves, self._retained = concurrent, saves, retained
+        self._sweep_every, self._saves, self._retained = sweep_every, saves, retained
         self._asked = facts.Asked()
         self._answers: dict[EpochId, dict[int, Answer]] = {}
         self._kinds: dict[EpochId, Kind] = {}
@@ -110,8 +110,8 @@ class Coordinator:
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
         self._whole(base[0])
         workers = self._crew.start(self.term, base[0])
-        policy = Policy(workers, self._cadence, self._concurrent, 3, search_every=200.0, silence=float("inf"))
-        housekeeping = Housekeeping(1 if self._concurrent == 1 else 3, self.now, look_every=50.0)
+        policy = Policy(workers, self._cadence, 3, search_every=200.0, silence=float("inf"))
+        housekeeping = Housekeeping(self._sweep_every, self.now, look_every=50.0)
         self._attempt = Attempt.of(
             policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
         )
@@ -244,10 +244,8 @@ class Coordinator:
             if self._chance.random() >= 0.1:
                 self._crew.inbox.pop(at)
             happened.append(self._fact(kind, epoch, worker, answer))
-        if self.spurious and self._attempt.flights.pending:
+        if self.spurious and (victim := self._attempt.flights.pending) is not None:
             self.spurious -= 1
-            pending = self._attempt.flights.pending
-            victim = pending[int(self._chance.random() * len(pending))]
             happened.append(facts.Declined(victim.id, min(victim.expected), "a whim"))
         if self.stopping:
             happened.append(facts.Stop())
@@ -260,13 +258,14 @@ class Coordinator:
             case "died":
                 return facts.Died(worker, "died")
         assert epoch is not None
-        if answer is None:
-            self._job.seen["an epoch declined"] += 1
-            return facts.Declined(epoch, worker, "it cannot be complete")
+        if kind == "confirm":
+            return facts.AbortConfirmed(epoch, worker)
+        assert answer is not None
         return self._answered(epoch, worker, answer)
 
     def _answered(self, epoch: EpochId, worker: int, answer: Answer) -> Fact:
-        if not any(pending.id == epoch for pending in self._attempt.flights.pending):
+        pending = self._attempt.flights.pending
+        if pending is None or pending.id != epoch:
             self._job.seen["a late answer"] += 1
         self._answers.setdefault(epoch, {})[worker] = answer
         return facts.Acked(epoch, worker)
@@ -310,7 +309,6 @@ class Coordinator:
     def _trigger(self, epoch: EpochId, kind: Kind) -> None:
         """Who asks next for an epoch that leaves nothing under way is decided now."""
         self._kinds[epoch] = kind
-        self._job.seen["epochs that overlap"] += len(self._attempt.flights.pending) > 1
         save = bool(self._saves) and self._chance.random() < self._saves
         self._asked = facts.Asked(Kind.SAVEPOINT if save else None)
         if kind is Kind.LAST:

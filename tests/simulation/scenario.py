@@ -74,7 +74,7 @@ class Scenario:
     from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
     input lasts for many epochs. ``saves`` is the share of epochs of which a savepoint is made: they leave nothing under
-    way. Of the committed ones ``retained`` stay.
+    way. Old ones are dropped every ``sweep_every`` decisions; of the committed ones ``retained`` stay.
     """
 
     seed: int
@@ -84,7 +84,7 @@ class Scenario:
     shortcut: int | None
     mode: Mode
     aligned_timeout: float
-    concurrent: int
+    sweep_every: int
     ends: bool
     interval: int
     rows: int
@@ -155,7 +155,7 @@ def generate(seed: int) -> Scenario:
         shortcut=shortcut,
         mode=mode,
         aligned_timeout=chance.choice([0.0, 0.0, 40.0, 150.0]),
-        concurrent=chance.randint(1, 3),
+        sweep_every=chance.randint(1, 3),
         ends=loop is None and chance.random() < 0.5,
         interval=chance.randint(20, 120),
         rows=chance.randint(5, 16),

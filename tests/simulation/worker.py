@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.alignment import Abandon, Action, Complete, Gate, Snapshot
+from kafka_eos.protocol.alignment import Action, Complete, Gate, Snapshot
 from tests.simulation.durable import InFlight, Manifest, Refused, Sink, State, Violation, stored_as
 from tests.simulation.scenario import SPLITS, Input, Row, Scenario
 
@@ -160,6 +160,12 @@ class Worker:
         self.lose_triggers = 0
         self._offsets = {split: 0 for split in range(SPLITS) if split % parallelism == index}
         self._captures: dict[int, dict[int, Capture]] = {}
+        self._late: dict[int, dict[int, Capture]] = {}
+        """Of epochs to whose end all segments have come: they are uploaded and answered, also if aborted meanwhile."""
+        self._uploaded: Answer | None = None
+        """What has been uploaded last, until it is told."""
+        self._stored: frozenset[str] = frozenset()
+        """Files that this worker has uploaded."""
         self._triggered: dict[int, Barrier] = {}
         self._sealed: list[tuple[EpochId, int]] = []
         self._sealed_up_to = -1
@@ -230,9 +236,9 @@ class Worker:
         item, segment = channel.wire.popleft(), channel.receiver
         channel.queue.append(item)
         if isinstance(item, tuple):
-            for epoch in segment.gate.logged_by(channel.name):
-                if epoch in self._captures:
-                    self._captures[epoch][segment.index].received.append(item)
+            epoch = segment.gate.logged_by(channel.name)
+            if epoch is not None and epoch in self._captures:
+                self._captures[epoch][segment.index].received.append(item)
         elif isinstance(item, Barrier) and segment.gate.on_receipt(item.epoch, item.aligned):
             self._barrier(segment, channel.name, item)
 
@@ -329,6 +335,7 @@ class Worker:
         elif kind == "abort":
             self._forget(epoch.epoch.n)
             self._seal(epoch)  # as the engine does, whose writers may share a transaction
+            self._tasks.append(("confirm", epoch, 0))
         else:
             self._sealed = [(tag, t) for tag, t in self._sealed if tag > epoch]
 
@@ -349,9 +356,6 @@ class Worker:
                     self._capture(segment, snapshot)
                 case Complete(epoch):
                     self._complete(segment, epoch)
-                case Abandon(epoch):
-                    self._forget(epoch)
-                    self._tell("decline", EpochId(Epoch(epoch), self.term), self.index, None)
 
     def _capture(self, segment: Segment, snapshot: Snapshot) -> None:
         epoch, barrier = snapshot.epoch, Barrier(snapshot.epoch, snapshot.aligned)
@@ -360,7 +364,7 @@ class Worker:
             offsets=dict(self._offsets) if segment.index == 0 else {},
         )
         for channel in segment.inputs.values():
-            missing = epoch in segment.gate.logged_by(channel.name)
+            missing = epoch == segment.gate.logged_by(channel.name)
             capture.received += channel.before(epoch, missing)
         if not segment.over:
             capture.unsent += self._forward(segment, barrier, snapshot.unaligned)
@@ -395,6 +399,9 @@ class Worker:
             raise Violation(f"segment {segment.index} completed epoch {epoch} without a snapshot")
         captures[segment.index].complete = True
         if len(captures) == len(self.segments) and all(c.complete for c in captures.values()):
+            self._triggered.pop(epoch, None)
+            self._late[epoch] = self._captures.pop(epoch)
+            self._tasks.append(("upload", EpochId(Epoch(epoch), self.term), 0))
             self._tasks.append(("answer", EpochId(Epoch(epoch), self.term), 0))
 
     # ------------------------------------------------------------ beside it
@@ -404,13 +411,23 @@ class Worker:
         if not self._tasks:
             return
         kind, epoch, transaction = self._tasks.popleft()
-        if kind == "answer":
-            self._triggered.pop(epoch.epoch.n, None)
-            if captures := self._captures.pop(epoch.epoch.n, None):
-                answer = self._answer(epoch, captures)
-                self._upload(answer.files)
-                self._tell("ack", epoch, self.index, answer)
-            return
+        match kind:
+            case "upload":
+                self._uploaded = self._answer(epoch, self._late.pop(epoch.epoch.n))
+                self._store(self._uploaded.files)
+            case "answer":
+                self._tell("ack", epoch, self.index, self._uploaded)
+            case "confirm":
+                self._tell("confirm", epoch, self.index, None)
+            case _:
+                self._prepare_output(transaction)
+
+    def _store(self, files: frozenset[str]) -> None:
+        """As RocksDB's files are: what this worker has stored once it does not store again."""
+        self._upload(files - self._stored)
+        self._stored |= files
+
+    def _prepare_output(self, transaction: int) -> None:
         try:
             self._sink.prepare(transaction)
         except Refused:

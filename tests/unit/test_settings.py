@@ -62,7 +62,6 @@ def test_anything_else_is_no_duration(given: object) -> None:
             {},
             r"'checkpoint_intervall' \(given in code\); did you mean 'checkpoint_interval'",
         ),
-        ({}, {"max_concurrent_checkpoints": 2, "aligned_timeout": "1s"}, "would overtake the one before it"),
         ({}, {"checkpoint_mode": "unaligned", "alignment_spill": "1MB"}, "only aligned barriers block input"),
         ({}, {"zzz": 1}, "known are aligned_timeout, alignment_spill"),
         ({"parallelism": 129}, {}, "less than or equal to 128"),
