@@ -91,8 +91,9 @@ day: env ## Two hours in production in twenty minutes (SPEED=6): one fault after
 planted: env ## Plant bugs in the engine; the suite must notice each one
 	@$(PYTEST) -m planted tests/planted
 
-mutants: env ## Make one small mistake after the other in AREA (protocol) or FILE; a test must notice each; goes on where it was stopped
-	@EXAMPLES=3 $(BIN)/python -m tests.mutation $(if $(FILE),--file $(FILE),--area $(or $(AREA),protocol))
+mutants: env ## Small mistakes, one at a time, that a test must notice: all decisions of AREA (protocol) or FILE, or SAMPLE=300 SEED=1 of what loses rows
+	@$(if $(SAMPLE),,EXAMPLES=3) $(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE) --seed $(or $(SEED),1)) \
+	  $(if $(FILE),--file $(FILE),$(if $(AREA)$(SAMPLE),$(if $(AREA),--area $(AREA)),--area protocol))
 
 schedules: env ## Joins, windows, timers, sessions, tables, rules, requests and windows that expire on both engines' parts under SEEDS (200) random schedules each
 	@SEEDS=$(or $(SEEDS),200) $(PYTEST) -q tests/schedules

@@ -3,6 +3,7 @@
     --broker=local            (default) Apache Kafka from jars: needs Java 17, no Docker
     --broker=testcontainers   the official image: needs Docker
     --bootstrap HOST:PORT     a broker that is running already; nothing is started
+    --join DIRECTORY          the broker, the PostgreSQL and the registry of a run that goes on: those of `make mutants`
     --brokers 3               a cluster of so many instead of one broker
     --release 3.9             another release of Kafka
     --postgres=local          (default) the installed PostgreSQL, else that of the wheel pgserver
@@ -57,14 +58,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--release", choices=tuple(RELEASES), default="", help="the release of Kafka they are of")
     group.addoption("--postgres", choices=("local", "testcontainers"), default="local", help="what starts PostgreSQL")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="use this running broker instead")
+    group.addoption("--join", metavar="DIRECTORY", default="", help="share the broker of the run whose place this is")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     config.stash[_KEPT] = Kept()
-    if worker is None:
+    joins = worker["shared_broker"] if worker else config.getoption("--join")
+    if not joins:
         compile_library()
-    config.stash[_SHARED] = SharedBroker.joined(Path(worker["shared_broker"])) if worker else SharedBroker.led()
+    config.stash[_SHARED] = SharedBroker.joined(Path(joins)) if joins else SharedBroker.led()
 
 
 def pytest_configure_node(node: Any) -> None:

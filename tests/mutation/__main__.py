@@ -1,69 +1,118 @@
-"""Plant every small mistake into a file and see whether a test of its area notices: ``make mutants AREA=protocol``.
+"""Make small mistakes in the library, and see whether a test notices: ``make mutants AREA=protocol``.
+
+    AREA=protocol             every mistake in a decision, in each file of a room
+    SAMPLE=300 SEED=1         so many of the mistakes that lose something, of all rooms, or of AREA or FILE
 
 What was found is kept in ``.mutants`` as long as neither the file nor its tests change, so a run that was stopped goes
-on. Exit code 1 if a mutant survives that ``survivors.toml`` does not argue away, 2 if a file's tests fail without one.
+on. Exit code 1 if a mutant survives that ``survivors.toml`` does not explain, 2 if a test fails without one.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections import deque
 
-from tests.mutation.areas import AREAS
-from tests.mutation.operators import Mutant, mutants
-from tests.mutation.results import Results
-from tests.mutation.running import passes
+from tests.mutation.clean import CleanRuns
+from tests.mutation.nearest import Stage, mutated, nearest
+from tests.mutation.reporting import Found, rates, write_survivors
+from tests.mutation.results import DIRECTORY, Results
+from tests.mutation.running import Runs, Trial
+from tests.mutation.sampling import Candidate, all_decisions, sample
+from tests.mutation.services import services
+from tests.mutation.signatures import ROOT, of_library
 from tests.mutation.survivors import argued
-
-ROOT = Path(__file__).parents[2]
 
 
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--area", choices=list(AREAS), action="append", help="which (default: all)")
+    parser.add_argument("--area", action="append", help="a room, as coordinator or kafka/rpc (default: all)")
     parser.add_argument("--file", action="append", help="only files whose path ends so; may be repeated")
+    parser.add_argument("--sample", type=int, help="so many mistakes that lose something")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2, help="how many mutants at the same time")
     options = parser.parse_args()
     chosen = {
-        file: tests
-        for area in options.area or AREAS
-        for file, tests in AREAS[area].items()
+        file: room
+        for file, room in mutated().items()
+        if not options.area or f"/{room}".endswith(tuple(f"/{area}" for area in options.area))
         if not options.file or file.endswith(tuple(options.file))
     }
     if not chosen:
-        parser.error("no file of the table is meant: see tests/mutation/areas.py")
-    left: list[str] = []
-    for file, tests in chosen.items():
-        found = survivors(file, tests)
-        if found is None:
-            return 2
-        left += [f"{file}:{mutant.line}: {mutant.name}" for mutant in found]
-    print(f"\n{len(left)} mutants survive" if left else "\nno mutant survives", *left, sep="\n")
-    return 1 if left else 0
+        parser.error("no file of the table is meant: see tests/mutation/nearest.py")
+    number, seed = options.sample, options.seed
+    candidates = sample(chosen, number, seed, of_library()) if number else all_decisions(chosen)
+    with services() as place:
+        found = _Run(candidates, place, options.processes).found()
+    if found is None:
+        return 2
+    survivors = [candidate for candidate, end in found.items() if end is None]
+    path = ROOT / DIRECTORY / "survivors.toml"
+    write_survivors(path, found)
+    print("", *rates(found), "", *survivors, sep="\n")
+    print(f"\n{len(survivors)} mutants survive: {path.relative_to(ROOT)}" if survivors else "\nno mutant survives")
+    return 1 if survivors else 0
 
 
-def survivors(file: str, tests: Sequence[str]) -> list[Mutant] | None:
-    """Mutants that no test notices and nobody has argued away; None if the tests fail by themselves."""
-    source, harmless = (ROOT / file).read_text(encoding="utf-8"), argued(file)
-    all_ = [mutant for mutant in mutants(source) if mutant.name not in harmless]
-    results = Results.of(ROOT, file, tests)
-    print(f"\n{file}: {len(all_)} mutants, {len(harmless)} argued away, {len(results.known)} known", flush=True)
-    if any(mutant.name not in results.known for mutant in all_):
-        begun = time.monotonic()
-        if not passes(file, ast.parse(source), tests, None):
-            print(f"the tests of {file} fail without a mutant: {' '.join(tests)}")
+class _Run:
+    """The mutants of a run, through one stage after the other."""
+
+    def __init__(self, candidates: list[Candidate], place: str, at_once: int) -> None:
+        self._candidates, self._place, self._at_once = candidates, place, at_once
+        self._clean = CleanRuns(place)
+        self._explained = {file: argued(file) for file in {candidate.file for candidate in candidates}}
+
+    def found(self) -> Found | None:
+        """What became of each; None if a test fails without a mutant."""
+        found: dict[Candidate, Stage | str | None] = {}
+        for each in self._candidates:
+            found[each] = self._explained[each.file].get(each.mutant.name)
+        for stage in Stage:
+            left = [candidate for candidate, end in found.items() if end is None]
+            noticed = self._noticed(stage, left)
+            if noticed is None:
+                return None
+            found.update(dict.fromkeys(noticed, stage))
+        return found
+
+    def _noticed(self, stage: Stage, candidates: list[Candidate]) -> list[Candidate] | None:
+        tests = {file: nearest(file, stage) for file in {candidate.file for candidate in candidates}}
+        results = {file: Results.of(ROOT, file, stage.value, some) for file, some in tests.items() if some}
+        asked = [each for each in candidates if each.file in results]
+        unknown = [each for each in asked if each.mutant.name not in results[each.file].known]
+        print(f"\n{stage.value} tests: {len(asked)} mutants, {len(asked) - len(unknown)} known", flush=True)
+        failed = self._clean.add((test for each in unknown for test in tests[each.file]), self._at_once)
+        if failed:
+            print("tests fail without a mutant:", *failed, sep="\n")
             return None
-        patience = 20 + 5 * (time.monotonic() - begun)
-        for number, mutant in enumerate(all_, 1):
-            if mutant.name not in results.known:
-                results.add(mutant.name, passes(file, mutant.tree, tests, patience))
-                verdict = "SURVIVES" if results.known[mutant.name] else "noticed "
-                print(f"{number:>5}/{len(all_)}  {verdict}  {mutant.name[:200]}", flush=True)
-    return [mutant for mutant in all_ if results.known[mutant.name]]
+        self._ask(unknown, tests, results)
+        return [each for each in asked if results[each.file].known[each.mutant.name]]
+
+    def _ask(self, candidates: list[Candidate], tests: dict[str, list[str]], results: dict[str, Results]) -> None:
+        waiting, done = deque(candidates), 0
+        with Runs(self._at_once) as runs:
+            while waiting or not runs.idle:
+                while waiting and not runs.full:
+                    candidate = waiting.popleft()
+                    runs.start(candidate, self._trial(candidate, tests[candidate.file]))
+                for candidate, result in runs.ended():
+                    done += 1
+                    results[candidate.file].add(candidate.mutant.name, result.failed)
+                    verdict = f"{result.seconds:6.1f} s  {'noticed ' if result.failed else 'SURVIVES'}"
+                    print(f"{done:>5}/{len(candidates)} {verdict}  {str(candidate)[:200]}", flush=True)
+
+    def _trial(self, candidate: Candidate, tests: list[str]) -> Trial:
+        seen = {name: each for name, each in self._clean.of(tests).items() if each.reaches(candidate.file)}
+        return Trial(
+            tests=[test for test in tests if any(name.startswith(f"{test}::") for name in seen)],
+            seconds=30 + 4 * sum(each.seconds for each in seen.values()),
+            file=candidate.file,
+            tree=candidate.mutant.tree,
+            function=candidate.mutant.function,
+            seen=seen,
+            services=self._place,
+        )
 
 
 if __name__ == "__main__":

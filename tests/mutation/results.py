@@ -1,12 +1,13 @@
 """What became of the mutants of a file, one line each, so that a run that was stopped goes on.
 
-Rule: a result counts for the text of the file and of its tests with which it was found, and for no other.
+Rule: a result counts for the text of the file with which it was found, and for the texts of its tests: of the one that
+failed, or of all if none did.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,27 +17,37 @@ DIRECTORY = ".mutants"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """``known``: by the name of a mutant, whether it survives."""
+    """``known``: by the name of a mutant, the test that fails; empty if all pass."""
 
     path: Path
-    known: dict[str, bool]
+    root: Path
+    file: str
+    tests: Sequence[str]
+    known: dict[str, str]
 
     @classmethod
-    def of(cls, root: Path, file: str, tests: Sequence[str]) -> Results:
+    def of(cls, root: Path, file: str, stage: str, tests: Sequence[str]) -> Results:
         """What is known already."""
-        texts = [root / file, *(text for test in tests for text in _texts(root / test))]
-        key = sha256(b"".join(sha256(text.read_bytes()).digest() for text in texts)).hexdigest()[:16]
-        path = root / DIRECTORY / f"{file.replace('/', '.')}.{key}.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return cls(path, {line["mutant"]: line["survives"] for line in map(json.loads, lines)})
+        results = cls(root / DIRECTORY / f"{file.replace('/', '.')}.{stage}.jsonl", root, file, tests, {})
+        lines = results.path.read_text(encoding="utf-8").splitlines() if results.path.exists() else []
+        for line in map(json.loads, lines):
+            if line["key"] == results._key(line["failed"]):
+                results.known[line["mutant"]] = line["failed"]
+        return results
 
-    def add(self, mutant: str, survives: bool) -> None:
+    def add(self, mutant: str, failed: str) -> None:
         """Remember one more."""
-        self.known[mutant] = survives
+        self.known[mutant] = failed
         self.path.parent.mkdir(exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"mutant": mutant, "survives": survives}) + "\n")
+            file.write(json.dumps({"mutant": mutant, "failed": failed, "key": self._key(failed)}) + "\n")
+
+    def _key(self, failed: str) -> str:
+        test = failed.partition("::")[0]
+        return digest(self.root, [self.file, *([test] if test in self.tests else self.tests)])
 
 
-def _texts(test: Path) -> Iterator[Path]:
-    yield from sorted(test.rglob("*.py")) if test.is_dir() else [test]
+def digest(root: Path, files: Sequence[str]) -> str:
+    """Of the texts of these files."""
+    texts = (sha256((root / file).read_bytes()).digest() for file in files)
+    return sha256(b"".join(texts)).hexdigest()[:16]

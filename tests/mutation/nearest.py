@@ -1,0 +1,175 @@
+"""Which tests are the nearest to a file: those of its room, and those that are named for it.
+
+    tests/unit/<room>   the fast tests of a room of ``kafka_eos``; ROOMS adds others, FILES those that one file needs
+    SLOW                whole jobs, real brokers, Spark: asked only about a mutant that no fast test of the room notices
+
+Rule: every folder of the library is in ROOMS or in LEFT_OUT. Of the tests that a file names, each mutant is given those
+that can reach it, and first those that call its function: see ``watching``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+
+from tests.mutation.signatures import ROOT, files
+
+_CONTRACT, _UNIT = "tests/contract", "tests/unit"
+_SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_put_back.py"
+_LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/test_lake_standings.py", _SINKS)
+_OUTBOX = (f"{_CONTRACT}/test_http_sink.py", f"{_CONTRACT}/test_idempotent_sink.py", _SINKS)
+_S3 = (f"{_CONTRACT}/test_s3_*.py",)
+_FILES = (f"{_UNIT}/test_file_*.py", f"{_CONTRACT}/test_file_*.py", f"{_CONTRACT}/test_hostile_files.py", _SINKS)
+
+ROOMS: Mapping[str, Sequence[str]] = {
+    "kafka_eos/aggregates": (),
+    "kafka_eos/checkpoints": (f"{_CONTRACT}/test_storage.py", f"{_UNIT}/coordinator/test_origin.py"),
+    "kafka_eos/coordinator": (
+        f"{_UNIT}/checkpoints/test_savepointing.py",
+        f"{_UNIT}/checkpoints/test_savepoints.py",
+        "tests/chaos/test_failpoints.py",
+        "tests/chaos/test_lives.py",
+        "tests/chaos/test_requests.py",
+        "tests/chaos/test_standby.py",
+    ),
+    "kafka_eos/dead_letters": (
+        f"{_UNIT}/test_dead_letters.py",
+        "tests/protocol/test_dead_letters.py",
+        "tests/chaos/test_dead_letters.py",
+    ),
+    "kafka_eos/embedded": (
+        f"{_UNIT}/exchange/test_forwards.py",
+        f"{_UNIT}/testing/test_run_local.py",
+        "tests/chaos/test_parallel.py",
+        "tests/chaos/test_failpoints.py",
+    ),
+    "kafka_eos/exchange": ("tests/chaos/test_parallel.py",),
+    "kafka_eos/operators": ("tests/schedules",),
+    "kafka_eos/protocol": ("tests/protocol",),
+    "kafka_eos/state": (),
+    "kafka_eos/structured_streaming": ("tests/spark/test_parts.py", "tests/structured_streaming"),
+    "connectors/dbapi": (f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
+    "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
+    "connectors/files": (*_FILES, f"{_UNIT}/checkpoints/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
+    "connectors/files/s3": _S3,
+    "connectors/http": _OUTBOX,
+    "connectors/iceberg": (f"{_CONTRACT}/test_iceberg_*.py", *_LAKES, _PUT_BACK),
+    "connectors/idempotent": _OUTBOX,
+    "connectors/kafka": (
+        f"{_UNIT}/test_kafka_*.py",
+        f"{_UNIT}/test_topic_codecs.py",
+        f"{_UNIT}/test_warm_pool.py",
+        "tests/broker/test_kafka_sink.py",
+        "tests/broker/test_kafka_source.py",
+        "tests/broker/test_lives.py",
+        "tests/broker/test_warm_pool.py",
+        "tests/broker/test_kafka_provenance.py",
+    ),
+    "connectors/kafka/rpc": (
+        f"{_UNIT}/test_kafka_*.py",
+        "tests/broker/test_coordinator_answers.py",
+        "tests/broker/test_many_commits.py",
+        "tests/broker/test_lives.py",
+    ),
+    "connectors/lake": (*_LAKES, f"{_CONTRACT}/test_delta_*.py", f"{_CONTRACT}/test_iceberg_*.py", _PUT_BACK),
+    "connectors/outbox": _OUTBOX,
+    "connectors/postgres": (f"{_UNIT}/test_postgres_*.py", f"{_CONTRACT}/test_postgres_*.py", _SINKS, _PUT_BACK),
+    "connectors/tables": (
+        f"{_UNIT}/test_tables_remembering.py",
+        f"{_CONTRACT}/test_dbapi_sink.py",
+        f"{_CONTRACT}/test_postgres_*.py",
+        f"{_CONTRACT}/test_lake_sinks.py",
+        _PUT_BACK,
+    ),
+    "schemas": (
+        f"{_UNIT}/checkpoints/test_published_schemas.py",
+        f"{_UNIT}/checkpoints/test_published_formats.py",
+        f"{_UNIT}/state/test_evolution.py",
+        f"{_UNIT}/state/test_reader.py",
+        f"{_UNIT}/state/test_golden*.py",
+    ),
+}
+"""By the folder of the library, tests beside those of ``tests/unit/<room>``. The files of a folder have those of the
+longest name that it begins with.
+"""
+
+FILES: Mapping[str, Sequence[str]] = {
+    "kafka_eos/protocol/assignment.py": (f"{_UNIT}/exchange/test_routing.py",),
+    "kafka_eos/coordinator/heartbeats.py": (f"{_UNIT}/test_standing.py",),
+    "kafka_eos/coordinator/standing.py": (f"{_UNIT}/test_standing.py",),
+    "kafka_eos/embedded/drift.py": ("tests/protocol/test_drift.py",),
+    "kafka_eos/embedded/beside.py": (f"{_UNIT}/test_beside.py",),
+    "kafka_eos/operators/event_time.py": (f"{_UNIT}/test_event_times.py",),
+    "connectors/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
+    "connectors/polling.py": (f"{_CONTRACT}/test_polling_source.py",),
+    "connectors/rejecting.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
+    "kafka_eos/awaited_reader.py": (f"{_UNIT}/test_awaited_reader.py",),
+    "kafka_eos/open_task.py": (f"{_UNIT}/embedded", f"{_UNIT}/operators/test_opening.py"),
+    "kafka_eos/origins.py": (f"{_UNIT}/test_origins.py", f"{_UNIT}/exchange/test_provenance.py"),
+    "kafka_eos/provenance.py": (f"{_UNIT}/test_provenance.py", f"{_UNIT}/exchange/test_provenance.py"),
+    "kafka_eos/records.py": (f"{_UNIT}/test_records.py", f"{_UNIT}/embedded"),
+    "kafka_eos/waiting_reader.py": (f"{_UNIT}/test_waiting_reader.py",),
+    "kafka_eos/interfaces/assigners.py": (f"{_UNIT}/operators/test_assigners.py", f"{_UNIT}/operators/test_windows.py"),
+    "kafka_eos/testing/sources.py": (f"{_UNIT}/testing/test_list_source.py",),
+}
+"""Files of their own, and what a file needs beside the tests of its room."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "connectors": "what is in no folder of it is in FILES, or a text",
+    "kafka_eos": "what is in no folder of it is in FILES, or neither commits, restores, routes, encodes nor deletes",
+    "kafka_eos/audit": "judges what others have written; its corruptions are in tests/audit",
+    "kafka_eos/cli": "shows, and asks others",
+    "kafka_eos/demo": "no part of a job",
+    "kafka_eos/devbroker": "no part of a job",
+    "kafka_eos/doctor": "shows",
+    "kafka_eos/dsl": "builds the plan that tests/unit/test_plan*.py and tests/conformance look at",
+    "kafka_eos/interfaces": "contracts; what computes is in FILES",
+    "kafka_eos/metrics": "shows",
+    "kafka_eos/plan": "describes, and refuses before anything is written",
+    "kafka_eos/spark": "the engine of a job for each epoch is replaced",
+    "kafka_eos/terminal": "shows",
+    "kafka_eos/testing": "what its checks let pass is tested with sinks that are broken on purpose",
+    "kafka_eos/ui": "shows",
+}
+"""Folders whose files have no mutants, and why."""
+
+_JOBS = ("tests/broker", "tests/chaos", "tests/structured_streaming", "tests/spark", "tests/conformance")
+
+
+class Stage(Enum):
+    """Which tests are asked, in this order."""
+
+    FAST = "fast"
+    SLOW = "slow"
+
+
+def room_of(file: str) -> str | None:
+    """The room that a file is in: the longest of the folders of ROOMS; None if it has no mutants."""
+    if file.endswith("__init__.py"):
+        return None
+    rooms = [room for room in ROOMS if file.startswith(f"{room}/")]
+    if rooms:
+        return max(rooms, key=len)
+    return file.rpartition("/")[0] if file in FILES else None
+
+
+def mutated() -> dict[str, str]:
+    """All files that have mutants, and their rooms."""
+    return {file: room for file in files() if (room := room_of(file)) is not None}
+
+
+def nearest(file: str, stage: Stage) -> list[str]:
+    """The files of tests that are asked about a mutant of the file."""
+    room = room_of(file)
+    assert room is not None
+    unit = f"{_UNIT}/{room.removeprefix('kafka_eos/')}"
+    own = [unit] if (ROOT / unit).is_dir() else []
+    named = dict.fromkeys(test for name in [*FILES.get(file, ()), *own, *ROOMS.get(room, ())] for test in _tests(name))
+    return [test for test in named if test.startswith(_JOBS) == (stage is Stage.SLOW)]
+
+
+def _tests(name: str) -> Iterator[str]:
+    """The files that a name of the table stands for."""
+    pattern = name if name.endswith(".py") else f"{name}/**/test_*.py"
+    yield from sorted(Path(path).relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
