@@ -24,13 +24,14 @@ import pydantic
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos.connectors.files import FileSink, FileSource
+from kafka_eos.connectors.files import FileSink, FileSource, row_formats
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import seeds
 from tests.unit.schemas.test_hostile import Memory
 
 CTX = JobContext("job", Term(1), {})
@@ -41,7 +42,8 @@ class Order(msgspec.Struct, frozen=True):
     text: str
 
 
-ORDERS = [Order(n, f"row {n} ✓") for n in range(7)]
+MANY = [Order(n, f"row {n} ✓") for n in range(14)]
+ORDERS = MANY[:7]
 
 
 def lines(path: Path, orders: Sequence[Order]) -> None:
@@ -52,11 +54,12 @@ def lines(path: Path, orders: Sequence[Order]) -> None:
 def avro(path: Path, orders: Sequence[Order]) -> None:
     fields = [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]
     with path.open("wb") as file:
-        fastavro.writer(file, {"type": "record", "name": "Order", "fields": fields}, map(msgspec.to_builtins, orders))
+        schema = {"type": "record", "name": "Order", "fields": fields}
+        fastavro.writer(file, schema, map(msgspec.to_builtins, orders), sync_interval=30)  # three rows a block
 
 
 def parquet(path: Path, orders: Sequence[Order]) -> None:
-    pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), path, row_group_size=2)
+    pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), path, row_group_size=5)
 
 
 def as_csv(path: Path, orders: Sequence[Order]) -> None:
@@ -75,26 +78,45 @@ WRITERS: dict[str, Callable[[Path, Sequence[Order]], None]] = {
 
 
 @pytest.mark.parametrize("ending", WRITERS)
-def test_files_keep_the_contract(ending: str, tmp_path: Path) -> None:
+def test_files_keep_the_contract(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several reads each, in several row groups, blocks and slices, none of which ends where another one does."""
+    monkeypatch.setattr(row_formats, "_BATCH", 2)
+    monkeypatch.setattr(row_formats, "_BLOCK", 64)
+
     def fresh() -> SourceUnderTest:
         directory, write = tmp_path / uuid.uuid4().hex, WRITERS[ending]
         directory.mkdir()
-        for name, some in {"a": ORDERS[:3], "b": ORDERS[3:7], "c": []}.items():
+        for name, some in {"a": MANY[:3], "b": MANY[3:], "c": []}.items():
             write(directory / f"{name}.{ending}", some)
         (directory / "_SUCCESS").touch()
         (directory / f".staged.{ending}").write_bytes(b"half")
         (directory / f"below.{ending}").mkdir()
 
         def grow() -> Sequence[Order]:
-            added = [Order(7, "seven"), Order(8, "eight")]
+            added = [Order(97, "seven"), Order(98, "eight")]
             write(directory / f".new.{ending}", added)
             (directory / f".new.{ending}").rename(directory / f"0.{ending}")
             return added
 
-        source = lambda: FileSource(directory, value=Order, format=ending.split(".")[0])  # noqa: E731
-        return SourceUnderTest(source, ORDERS, grow=grow, lose=(directory / f"b.{ending}").unlink)
+        source = lambda: FileSource(directory, value=Order, format=ending.split(".")[0], longest_row=64)  # noqa: E731
+        return SourceUnderTest(source, MANY, grow=grow, lose=(directory / f"b.{ending}").unlink)
 
-    check_source(fresh)
+    check_source(fresh, seeds=seeds(2))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_file_larger_than_one_read_is_read_on_at_each_edge(ending: str, tmp_path: Path) -> None:
+    """A read takes 4,096 rows of a row group of Parquet, and of a block of CSV. Here they are not made smaller."""
+    orders = [Order(n, "") for n in range(10_000)]
+    if ending == "csv":
+        as_csv(tmp_path / "a.csv", orders)
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), tmp_path / "a.parquet")
+    source = FileSource(tmp_path, value=Order, format=ending)
+    for edge in (1, 4095, 4096, 4097, 8191, 8192, 8193, 9999):
+        reader = opened(source)
+        assert read(reader, edge) == orders[:edge]
+        assert read(opened(source, reader.positions()), 10_000) == orders[edge:]
 
 
 # ---------------------------------------------------------------- files that change
