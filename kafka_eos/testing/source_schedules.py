@@ -1,9 +1,9 @@
 """Schedules for ``check_source``: a seed draws how a job with one source goes through epochs and restarts.
 
-Up to three epochs are in flight: some subtasks have come to a barrier while others still read. The oldest epoch is
-decided once all subtasks have come to it, or is given up. The source is told of a commit at once, late, twice or never.
-Workers die or drop their readers at any time; then the job goes back to the newest decided epoch, with another number
-of subtasks, so that splits move. A worker or supervisor of an earlier start may have been frozen, and wake up later.
+Subtasks come to the barrier of an epoch while others still read. The epoch is decided once all have come to it, or is
+given up. The source is told of its commit at once, or while the next epochs are captured, once, twice or never. Workers
+die or drop their readers at any time; then the job goes back to the newest decided epoch, with another number of
+subtasks, so that splits move. A worker or supervisor of an earlier start may have been frozen, and wake up later.
 
 Rule: a schedule does nothing that an engine cannot do. Each row is compared with the one that is due in its split, so a
 row that is missing, repeated or out of order is noticed where it comes.
@@ -26,7 +26,6 @@ from kafka_eos.testing.trial import ContractBroken, expect
 
 _STEPS: Final = 80
 _MOST_SUBTASKS: Final = 3
-_MOST_IN_FLIGHT: Final = 3
 _MOST_AT_A_TIME: Final = 3
 """Records a poll."""
 
@@ -50,7 +49,7 @@ def run_schedule(trial: SourceTrial, seed: int) -> None:
 
 @dataclass(slots=True)
 class _Epoch:
-    """An epoch in flight, or the newest decided one.
+    """An epoch: what its manifest says of the source.
 
     ``read``     how many rows of each split had been returned when its subtask came to the barrier
     ``missing``  the subtasks that have not come to it
@@ -97,7 +96,8 @@ class _Job:
         """Epochs that are committed. A supervisor that was frozen may tell the source of one later."""
         self._term = 0
         self._next = 1
-        self._in_flight: list[_Epoch] = []
+        self._pending: _Epoch | None = None
+        """The epoch that is triggered and not decided."""
         self._first = trial.discover()
         self._rows: dict[SplitId, list[Row]] = {}
         """All rows of the input by split: a schedule returns each of them, in this order."""
@@ -106,6 +106,7 @@ class _Job:
         """What the supervisor knows: the positions of the newest decided epoch, and splits that were found since."""
         self._decided = _Epoch(_id(0, 1), dict(self._first), dict.fromkeys(self._first, 0))
         self._committing: _Epoch | None = None
+        """The epoch that is decided, and of which the source has not been told."""
         self._read: dict[SplitId, int] = {}
         self._settled: dict[SplitId, int] = {}
         """How many rows each split had before the input grew; empty until then. Readers need not know of the others."""
@@ -116,7 +117,7 @@ class _Job:
         """Go on from the newest decided epoch, with any number of subtasks."""
         self._term += 1
         self._committed += [] if self._committing is None else [self._committing]  # the old supervisor may still tell
-        self._in_flight, self._committing = [], None
+        self._pending = self._committing = None
         self._known = dict(self._search(self._decided.positions))
         self._read = {split: self._decided.read.get(split, 0) for split in self._known}
         subtasks = self._random.randint(1, _MOST_SUBTASKS)
@@ -127,9 +128,9 @@ class _Job:
         steps: Mapping[Callable[[], None], int] = {
             self._read_some: 12,
             self._trigger: 8,
-            self._come_to_a_barrier: 12,
+            self._come_to_the_barrier: 12,
             self._decide: 10,
-            self._notify: 5,
+            self._notify: 3,
             self._give_up: 3,
             self._pause: 2,
             self._find_new_splits: 2,
@@ -149,37 +150,30 @@ class _Job:
         self._look_at(subtask)
 
     def _trigger(self) -> None:
-        if len(self._in_flight) < _MOST_IN_FLIGHT:
-            epoch = _Epoch(_id(self._next, self._term), missing={subtask.number for subtask in self._subtasks})
+        if self._pending is None:
+            self._pending = _Epoch(_id(self._next, self._term), missing={each.number for each in self._subtasks})
             self._next += 1
-            self._in_flight.append(epoch)
-            self._say(f"epoch {epoch.id.epoch} is triggered")
+            self._say(f"epoch {self._pending.id.epoch} is triggered")
 
-    def _come_to_a_barrier(self) -> None:
-        """Capture the positions of one subtask. It meets barriers in the order of their epochs, at its own time."""
-        owing = [number for number in range(len(self._subtasks)) if self._next_barrier(number)]
-        if not owing:
+    def _come_to_the_barrier(self) -> None:
+        """Capture the positions of one subtask. Each comes to the barrier at its own time."""
+        epoch = self._pending
+        if epoch is None or not epoch.missing:
             return
-        subtask = self._subtasks[self._random.choice(owing)]
-        epoch = self._next_barrier(subtask.number)
-        assert epoch is not None
+        subtask = self._subtasks[self._random.choice(sorted(epoch.missing))]
         at = through_json(subtask.reader.positions())
-        expect(
-            {*at} == subtask.splits,
-            f"positions() of {subtask} names {sorted(at)}, and it reads {sorted(subtask.splits)}",
-        )
+        named, read = sorted(at), sorted(subtask.splits)
+        expect(named == read, f"positions() of {subtask} names {named}, and it reads {read}")
         epoch.missing.remove(subtask.number)
         epoch.positions.update(at)
         epoch.read.update({split: self._read[split] for split in at})
         self._say(f"{subtask} comes to the barrier of epoch {epoch.id.epoch}: {at}")
 
-    def _next_barrier(self, subtask: int) -> _Epoch | None:
-        return next((epoch for epoch in self._in_flight if subtask in epoch.missing), None)
-
     def _decide(self) -> None:
-        """Decide the oldest epoch if all subtasks have come to it, and the one before it is committed."""
-        if self._committing is None and self._in_flight and not self._in_flight[0].missing:
-            self._decided = self._committing = self._in_flight.pop(0)
+        """Decide the epoch if all subtasks have come to it, and the one before it is committed."""
+        if self._pending is not None and not self._pending.missing and self._committing is None:
+            self._decided = self._committing = self._pending
+            self._pending = None
             self._known.update(self._decided.positions)
             self._say(f"epoch {self._decided.id.epoch} is decided")
 
@@ -195,10 +189,10 @@ class _Job:
         self._committed.append(epoch)
 
     def _give_up(self) -> None:
-        """Give up the oldest epoch. Its subtasks read on: nothing is read again."""
-        if self._in_flight:
-            epoch = self._in_flight.pop(0)
-            self._say(f"epoch {epoch.id.epoch} is given up; the job goes on")
+        """Give up the epoch. Its subtasks read on: nothing is read again."""
+        if self._pending is not None:
+            self._say(f"epoch {self._pending.id.epoch} is given up; the job goes on")
+            self._pending = None
 
     def _pause(self) -> None:
         subtask = self._random.choice(self._subtasks)
