@@ -51,7 +51,11 @@ class Store(Protocol):
         """In bytes; None if absent, or perhaps if the store does not answer."""
 
     def list(self, directory: str) -> Sequence[str]:
-        """Plain names in a directory, in any order. Of an absent one: none."""
+        """Plain names in a directory, in any order. Of an absent one: none.
+
+        While names come and go, of a name and a greater one that was there before it went, at least one is listed:
+        the listing is of one moment, or it goes through the names in their order.
+        """
 
     def directories(self) -> Sequence[str]:
         """Plain names of those right below, in any order."""
@@ -184,21 +188,26 @@ class _Segment:
     """A log where nothing can be appended to: every line makes the next, longer version of one object.
 
     Readers take the longest version of each segment, so a crash between writing one and deleting the one before
-    neither loses nor doubles a line.
+    neither loses nor doubles a line. A segment comes after all that were there when it began, whatever the clock says.
     """
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store, self._directory, self._lock = store, directory, threading.Lock()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._segment = f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(8)}"
+        self._number = 0
+        """Of the segment that is written; 0 before the first line."""
+        self._segment = ""
         self._lines: list[str] = []
         self._written = 0
 
+    def _begin(self) -> None:
+        newest = self._number or max((segment.number for segment in self._longest()), default=0)
+        self._number = max(time.time_ns() // 1_000_000, newest + 1)
+        self._segment = f"{self._number:013d}-{secrets.token_hex(8)}"
+        self._lines, self._written = [], 0
+
     def append(self, line: str) -> None:
         with self._lock:
-            if len(self._lines) >= SEGMENT_LINES:
+            if not self._number or len(self._lines) >= SEGMENT_LINES:
                 self._begin()
             self._lines.append(line)
             before, self._written = self._written, self._write(len(self._lines))
@@ -218,7 +227,8 @@ class _Segment:
         return [line for segment in found for line in self._read(segment)]
 
     def _longest(self) -> list[Segment]:
-        return paths.segments(f"{self._directory}/{name}" for name in self._store.list(self._directory))
+        names = (f"{self._directory}/{name}" for name in self._store.list(self._directory))
+        return paths.segments(name for name in names if paths.is_segment(name))
 
     def _read(self, segment: Segment | None) -> list[str]:
         while segment is not None:

@@ -392,12 +392,16 @@ def test_a_log_is_read_whole_while_it_grows(place: Place) -> None:
         for number in range(150):
             place.storage.append(paths.HISTORY, str(number))
 
-    writer = threading.Thread(target=write)
+    writer, seen = threading.Thread(target=write), 0
     writer.start()
-    while writer.is_alive():
-        found = list(place.storage.lines(paths.HISTORY))
-        assert found == [str(number) for number in range(len(found))]
-    writer.join()
+    try:
+        while writer.is_alive():
+            found = list(place.storage.lines(paths.HISTORY))
+            assert found == [str(number) for number in range(len(found))]
+            assert len(found) >= seen
+            seen = len(found)
+    finally:
+        writer.join()
 
     assert len(place.storage.lines(paths.HISTORY)) == 150
 

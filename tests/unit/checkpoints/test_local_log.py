@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -97,22 +96,6 @@ def test_what_a_crash_leaves_while_it_compresses_counts_once(log: LocalLog) -> N
     assert log.lines() == lines
     log.compress()
     assert log.lines() == lines and closed(log).count("jsonl") == 1
-
-
-def test_it_is_read_whole_while_it_grows_and_is_compressed(log: LocalLog) -> None:
-    def grow() -> None:
-        for number in range(400):
-            write(log, range(number, number + 1))
-            log.compress()
-
-    thread = threading.Thread(target=grow)
-    thread.start()
-    while thread.is_alive():
-        found = log.lines()
-        assert found == [f"line {number:06d}" for number in range(len(found))]
-    thread.join()
-
-    assert len(log.lines()) == 400
 
 
 def test_a_reader_that_sleeps_while_what_it_has_opened_is_compressed_reads_no_line_twice(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import files
+from kafka_eos.checkpoints import files, remote
+from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import FileRef
@@ -120,6 +121,20 @@ def test_a_log_keeps_complete_lines(storage: JobStorage) -> None:
     storage.append("history.jsonl", '{"b":2}')
 
     assert list(storage.lines("history.jsonl")) == ['{"a":1}', '{"b":2}']
+
+
+def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
+    storage: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a process that another machine begins later, whose clock is slow."""
+    monkeypatch.setattr(remote, "SEGMENT_LINES", 2)
+    clock = iter(range(2_000_000_000_000, 0, -1000))
+    monkeypatch.setattr(remote.time, "time_ns", lambda: next(clock) * 1_000_000)
+    writers = [storage, RemoteStorage(storage._store) if isinstance(storage, RemoteStorage) else storage]
+    for number in range(8):
+        writers[number // 4].append("history.jsonl", str(number))
+
+    assert list(storage.lines("history.jsonl")) == list("01234567")
 
 
 def test_a_log_that_does_not_exist_is_empty(storage: JobStorage) -> None:
