@@ -95,14 +95,15 @@ def expect(storage: CheckpointStorage, term: Term) -> Term:
 
 
 def gather(storage: JobStorage, job: str) -> Facts:
-    """What is stored, for ``protocol.recovery``. Opens base records, nothing else."""
+    """What is stored, for ``protocol.recovery``. Opens base records, nothing else.
+
+    A newer term may write meanwhile: what follows from another record is looked for before it, so that none of its
+    records is taken for one whose cause was removed.
+    """
+    receipts = frozenset(map(paths.parse_receipt_name, storage.list(paths.RECEIPTS)))
+    manifests = frozenset(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)))
     bases = {term: _base(storage, job, term) for term in _terms(storage, "base")}
-    return Facts(
-        claims=frozenset(_terms(storage, "claim")),
-        bases=bases,
-        manifests=frozenset(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS))),
-        receipts=frozenset(map(paths.parse_receipt_name, storage.list(paths.RECEIPTS))),
-    )
+    return Facts(frozenset(_terms(storage, "claim")), bases, manifests, receipts)
 
 
 def missing(facts: Facts) -> list[str]:

@@ -1,0 +1,238 @@
+"""A job whose store fails at any request, or whose supervisor dies there or is replaced: each output is committed once.
+
+The coordinator is the real one, and so is the store but for its disk; the sink remembers what was committed, in order.
+Rule: whoever comes next recovers and goes on to the end of the input, and another start finds nothing to do. What is
+kept for good is there: a line of the ledger for each epoch, and the files that tell where its output came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("obstore")
+
+from kafka_eos import Pipeline
+from kafka_eos.checkpoints import ledger, packing, packs, provenance, remote, retention
+from kafka_eos.checkpoints.provenance import Shelf
+from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.coordinator import history
+from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked, Resumed
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.errors import Fenced
+from kafka_eos.ids import EpochId
+from kafka_eos.interfaces import Committable, FileRef, JobContext, StateHandle, TaskContext, Unstored
+from kafka_eos.protocol.lineage import lineage
+from kafka_eos.records import Batch
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
+from tests.examples import examples
+from tests.store_faults import Crash, Kind, Objects, Requests, every
+
+JOB = "orders"
+SPLIT = "list/0"
+KINDS: tuple[Kind, ...] = ("crash", "crash within", "refuse", "lose answer")
+
+
+class Job:
+    """The input, the sink, and what supervisors of the job share."""
+
+    def __init__(self, directory: Path, values: int = 2, retained: int = 1) -> None:
+        self._directory, self.values, self.retained = directory, list(range(1, values + 1)), retained
+        self.sink, self.place = MemorySink(), Objects()
+        pipeline = Pipeline(JOB)
+        keyed = pipeline.source(ListSource(self.values), name="numbers").key_by(str)
+        keyed.fold(init=int, step=lambda acc, n: acc + n, name="total").sink(self.sink, name="sums")
+        self.plan = pipeline.plan()
+
+    def start(self) -> Supervisor:
+        return Supervisor(self, self.place.open(), self._directory / secrets.token_hex(4))
+
+
+class Supervisor:
+    """One process that runs the job, an epoch for each value."""
+
+    def __init__(self, job: Job, storage: JobStorage, directory: Path) -> None:
+        self.job, self.storage, self._directory = job, storage, directory
+        directory.mkdir()
+        patience = Patience(threading.Event(), [].append)
+        diary = History(storage, patience.notice)
+        self.coordinator = Coordinator(job.plan, storage, diary, patience, {}, job.retained)
+
+    def run(self) -> None:
+        """From the recovery to the end of the input."""
+        resumed = self.coordinator.recover()
+        total = self._restored(resumed)
+        for at in range(int(resumed.positions["numbers"][SPLIT]["index"]), len(self.job.values)):
+            epoch, total = self.coordinator.next_epoch(), total + self.job.values[at]
+            positions = {"numbers": {SPLIT: {"index": at + 1}}}
+            states, committables = self._stored(total), self._prepared(resumed, epoch, total)
+            self.coordinator.finish(self.coordinator.decide(epoch, Acked(positions, states, committables)))
+            self.coordinator.drop_old()
+
+    def _stored(self, total: int) -> tuple[StateHandle, ...]:
+        """One file that all epochs share, and one with the total."""
+        refs = []
+        for name, content in (("settings.rows", "shared"), ("total.rows", str(total))):
+            (self._directory / name).write_text(content)
+            refs.append(self.storage.upload(self._directory / name, name))
+        return (StateHandle("total", "memory", (0, 127), tuple(refs), ()),)
+
+    def _restored(self, resumed: Resumed) -> int:
+        for handle in resumed.states:
+            self.storage.fetch(handle.files[-1], self._directory / "restored")
+        return int((self._directory / "restored").read_text()) if resumed.states else 0
+
+    def _prepared(self, resumed: Resumed, epoch: EpochId, value: int) -> tuple[Committable, ...]:
+        """The output of an epoch, and a file that tells where it came from."""
+        job = JobContext(JOB, resumed.term, {}, resumed.identity)
+        writer = self.job.sink.writer(TaskContext(job, 0, 1, "sums"))
+        writer.write(Batch(values=[value], rows=range(1), origin=ListOrigin("sums", "numbers", 0, 0, [value])))
+        (sealed,) = writer.seal(epoch)()
+        content = f"{epoch} {value}".encode()
+        ref = FileRef(f"{epoch.epoch}-0", hashlib.sha256(content).hexdigest(), len(content))
+        unstored = Unstored(sealed.scope, sealed.payload, 1, {"sums": 1}, {}, ref, content)
+        return (provenance.stored(self.storage, epoch.epoch, unstored),)
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, 2, 2, 1, 1)
+
+
+def limit(patch: pytest.MonkeyPatch, lines: int, files: int, names: int, epochs: int) -> None:
+    """So many lines a segment of a log, files a pack, names a batch of retention, epochs between two packings."""
+    patch.setattr(remote, "SEGMENT_LINES", lines)
+    patch.setattr(packs, "MANY", files)
+    patch.setattr(retention, "BATCH", names)
+    patch.setattr(packing, "EPOCHS", epochs)
+    patch.setattr(packing, "AT_ONCE", 1)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    return partial(Job, tmp_path)
+
+
+def _look(storage: JobStorage) -> frozenset[object]:
+    """What is known for good: committed epochs, lines of the ledger and of the history, who the job is."""
+    facts = retention.gather(storage, JOB)
+    assert all(facts.manifests[epoch] <= facts.stored for epoch in lineage(facts.manifests, facts.bases))
+    newest = max((epoch.epoch.n for epoch in facts.receipts & facts.manifests.keys()), default=-1)
+    lines, shelf = ledger.read(storage), Shelf(storage)
+    assert {epoch.epoch.n for epoch in (*lines, *facts.manifests)} >= set(range(newest + 1)), "an epoch was forgotten"
+    for entry in lines.values():
+        assert all(shelf.load(kept.ref, entry.id.epoch) for kept in entry.provenance)
+    identity = identities.find(storage, JOB)
+    events = [str(event["event"]) for event in history.read(storage)]
+    return frozenset([*lines, *range(newest + 1), *enumerate(events), *([] if identity is None else [identity])])
+
+
+def _ends_well(job: Job) -> None:
+    """Somebody goes on to the end, and everything is there once."""
+    job.start().run()
+    assert job.sink.committed == list(itertools.accumulate(job.values))
+    assert not job.sink.prepared and not job.sink.staged
+    assert len(_look(job.place.open())) > len(job.values)
+
+
+@contextmanager
+def _noting(what: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(what)
+        raise
+
+
+def test_what_a_reader_sees_between_any_two_requests_never_becomes_less(job: Callable[..., Job]) -> None:
+    running = job()
+    seen = [_look(running.place.open())]
+
+    def look() -> None:
+        seen.append(_look(running.place.open()))
+        assert seen[-2] <= seen[-1]
+        assert running.sink.committed == list(itertools.accumulate(running.values))[: len(running.sink.committed)]
+
+    with running.place.reached(requests := Requests(between=look)):
+        running.start().run()
+
+    assert requests.count > 50
+    _ends_well(running)
+
+
+def test_a_supervisor_may_fail_at_any_request(job: Callable[..., Job]) -> None:
+    for requests in every(*KINDS):
+        failing = job()
+        with failing.place.reached(requests), suppress(Crash, OSError):
+            failing.start().run()
+        with _noting(str(requests)):
+            _ends_well(failing)
+
+
+def test_a_supervisor_may_be_replaced_at_any_request(job: Callable[..., Job]) -> None:
+    """Its successor takes over while it is about to ask for something, and comes to the end before it goes on."""
+    for at in itertools.count(1):
+        running, successors = job(), list[None]()
+
+        def take_over(running: Job = running, successors: list[None] = successors, at: int = at) -> None:
+            if requests.count == at - 1 and not successors:
+                successors.append(None)
+                running.start().run()
+
+        # Whoever gets an OSError asks the store who owns the job.
+        with running.place.reached(requests := Requests(between=take_over)), suppress(Fenced, OSError):
+            running.start().run()
+        with _noting(f"replaced at request {at}"):
+            _ends_well(running)
+        if not successors:
+            break
+
+
+faults = st.tuples(st.sampled_from([*KINDS, "replace"]), st.integers(1, 120))
+
+
+@examples(10)
+@given(st.data())
+def test_whatever_happens_to_a_chain_of_supervisors(data: st.DataObject) -> None:
+    """Each fails or is replaced at some request, and so is its successor; limits and the length of the job differ."""
+    lines, files, names, epochs, retained = (data.draw(st.integers(1, 3)) for _ in range(5))
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        limit(patch, lines, files + 1, names, epochs)
+        job = Job(Path(directory), data.draw(st.integers(1, 6)), retained)
+        _run_all(job, data.draw(st.lists(faults, max_size=4)))
+        for _ in range(2):
+            _ends_well(job)
+
+
+def _run_all(job: Job, faults: Sequence[tuple[Any, int]]) -> None:
+    """One supervisor after the other, each with its fault; one that is replaced goes on when all others have ended."""
+    if not faults:
+        return
+    (kind, at), *rest = faults
+    successors = [rest] if kind == "replace" else []
+
+    def between() -> None:
+        if requests.count == at - 1 and successors:
+            _run_all(job, successors.pop())
+
+    requests = Requests("crash", 0, between) if kind == "replace" else Requests(kind, at)
+    with job.place.reached(requests), suppress(Crash, Fenced, OSError):
+        job.start().run()
+    if kind != "replace":
+        _run_all(job, rest)
