@@ -24,12 +24,11 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kafka_eos.ids import Epoch, Term
+from kafka_eos.limits import LIMITS
 from kafka_eos.provenance import fans_out, ordinals
 from kafka_eos.records import Batch
 
 _MAGIC: Final = b"kafka-eos provenance 1\n"
-FULL: Final = 1 << 16
-"""Outputs of a block: some two megabytes before it is closed."""
 _PLANES: Final = 8
 
 
@@ -97,9 +96,10 @@ class Origins:
 class Recording:
     """What a transaction writes to one topic, while it does. Not thread-safe."""
 
-    def __init__(self, full: int = FULL) -> None:
-        """``full``: outputs after which a block is closed."""
-        self._most, self._closed = full, list[bytes]()
+    def __init__(self, full: int | None = None) -> None:
+        """``full``: outputs after which a block is closed, if not after the usual number."""
+        self._most = LIMITS.outputs_per_origin_block if full is None else full
+        self._closed = list[bytes]()
         self._begin()
 
     def _begin(self) -> None:

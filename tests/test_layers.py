@@ -38,10 +38,11 @@ MAY_IMPORT: Mapping[str, str] = {
     "ids": "errors",
     "attribution": "errors",
     "failpoints": "errors",
+    "limits": "errors",
     "lines": "errors",
     "interfaces": "errors ids records attribution lines",
     "provenance": "ids records",
-    "origins": "ids provenance records",
+    "origins": "limits ids provenance records",
     "schemas": "errors interfaces records calls extras secrets",
     "aggregates": "errors schemas",
     "client_config": "secrets",
@@ -52,14 +53,14 @@ MAY_IMPORT: Mapping[str, str] = {
     # Plan, decisions, what is stored
     "plan": "errors ids interfaces attribution lines",
     "protocol": "errors ids interfaces records",
-    "checkpoints": "errors ids interfaces addresses failpoints protocol",
+    "checkpoints": "limits errors ids interfaces addresses failpoints protocol",
     # schemas: for the offline reader; protocol: positions of tables
-    "state": "errors ids interfaces records calls failpoints schemas protocol checkpoints",
-    "operators": "log_context excerpts errors ids interfaces records attribution calls failpoints provenance schemas "
-    "plan protocol state",
-    "exchange": "errors ids interfaces records attribution plan protocol state",
-    "connectors": "logs errors ids interfaces records extras addresses attribution calls failpoints provenance origins "
-    "schemas secrets protocol",
+    "state": "limits errors ids interfaces records calls failpoints schemas protocol checkpoints",
+    "operators": "limits log_context excerpts errors ids interfaces records attribution calls failpoints provenance "
+    "schemas plan protocol state",
+    "exchange": "limits errors ids interfaces records attribution plan protocol state",
+    "connectors": "limits logs errors ids interfaces records extras addresses attribution calls failpoints provenance "
+    "origins schemas secrets protocol",
     # What runs a plan
     "awaited_reader": "ids interfaces records protocol",
     "waiting_reader": "ids interfaces records",
@@ -71,11 +72,11 @@ MAY_IMPORT: Mapping[str, str] = {
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",
     "app": "errors ids plan",
-    "embedded": "log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints state "
-    "operators exchange open_task coordinator app collector stacks",
+    "embedded": "limits log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints "
+    "state operators exchange open_task coordinator app collector stacks",
     "spark": "__init__ log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints "
     "state operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
-    "structured_streaming": "errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
+    "structured_streaming": "limits errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
     # What people call
     "metrics": "logs errors records",
     "ui": "excerpts errors interfaces records checkpoints coordinator metrics",
@@ -87,7 +88,7 @@ MAY_IMPORT: Mapping[str, str] = {
     # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
     "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
     "operators exchange connectors coordinator app collector spark devbroker secrets",
-    "dead_letters": "excerpts errors ids interfaces records settings plan checkpoints state connectors app dsl",
+    "dead_letters": "limits excerpts errors ids interfaces records settings plan checkpoints state connectors app dsl",
     "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
     "doctor": "errors interfaces settings plan checkpoints coordinator cores",
     "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "

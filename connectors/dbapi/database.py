@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
 from kafka_eos.errors import ConfigError, KafkaEosError
+from kafka_eos.limits import LIMITS
 
 P: Final = "\0"
 """Where a parameter goes, in the statements of this package. No identifier can hold it."""
-_AT_ONCE: Final = 5000
 _STYLES: Final[Mapping[str, Callable[[int], str]]] = {
     "qmark": lambda n: "?",
     "numeric": lambda n: f":{n}",
@@ -104,7 +104,7 @@ class Session:
     def each(self, statement: str) -> Iterator[Sequence[Any]]:
         """Its rows, some at a time."""
         self._execute(statement, ())
-        while found := self._cursor.fetchmany(_AT_ONCE):
+        while found := self._cursor.fetchmany(LIMITS.rows_per_fetch):
             yield from found
 
     def run_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:

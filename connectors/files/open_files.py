@@ -16,11 +16,8 @@ from kafka_eos.connectors.files.names import Part
 from kafka_eos.connectors.files.staging import StagedFile, Staging
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Json
+from kafka_eos.limits import LIMITS
 
-OPEN_AT_ONCE: Final = 64
-"""Files that a writer has open. Rows of other partitions wait in memory."""
-MOST_HELD: Final = 128 << 20
-"""Bytes of rows that a writer holds in memory. When there are more, the largest are written until half is left."""
 MOST_FILES: Final = 10_000
 """Of a writer in an epoch. Each has a line in the manifest, and steps of its own on the disk."""
 _EACH_BLOCK: Final = 6 << 10
@@ -133,11 +130,11 @@ class OpenFiles:
         if place in self._since and self._shape.roll.over(self._since[place]):
             self._write_out(place)
         self._since.setdefault(place, monotonic())
-        if place in self._open or len(self._open) < OPEN_AT_ONCE:
+        if place in self._open or len(self._open) < LIMITS.open_files:
             self._write(place, [*self._taken(place), block])
         else:
             self._wait(place, block)
-        if self._memory > MOST_HELD:
+        if self._memory > LIMITS.open_file_bytes:
             self._relieve()
 
     def finish(self) -> list[Segment]:
@@ -194,7 +191,7 @@ class OpenFiles:
             self._memory -= before - waiting.memory
         held: Mapping[str, Segment | _Waiting] = {**self._open, **self._waiting}
         for place in sorted(held, key=lambda each: held[each].memory, reverse=True):
-            if self._memory <= MOST_HELD // 2:
+            if self._memory <= LIMITS.open_file_bytes // 2:
                 return
             if (segment := self._open.get(place)) is None:
                 self._write_out(place)

@@ -27,16 +27,14 @@ from kafka_eos.connectors.files.partitions import Columns, typed
 from kafka_eos.connectors.plain_rows import columns_taken, converter, said
 from kafka_eos.errors import ConfigError
 from kafka_eos.extras import expect_extra
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import codec_for
 from kafka_eos.schemas.types import type_name
 
 FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
 Rows: TypeAlias = Callable[[Path, int], Generator[Any]]
-_BATCH: Final = 4096
 _LARGEST: Final = (1 << 31) - 1
 """Characters of a cell of CSV: pyarrow ends before."""
-_BLOCK: Final = 1 << 20
-"""Bytes of CSV that pyarrow reads at a time, at least."""
 _END: Final = "kafka_eos_end"
 """What pyarrow finds behind the last row of CSV, unless a cell is not closed, which would take all rows up to there."""
 
@@ -189,7 +187,7 @@ def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
     )
     whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
     # A row may not be longer than a block. With threads pyarrow reads blocks ahead, as many as there are processors.
-    blocks = pyarrow.csv.ReadOptions(block_size=max(longest, _BLOCK), use_threads=False)
+    blocks = pyarrow.csv.ReadOptions(block_size=max(longest, LIMITS.csv_block_bytes), use_threads=False)
     with opened(path, "rb") as file:
         ended = _WithEnd(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
         try:
@@ -204,7 +202,8 @@ def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
 
 def _slices(batch: Any) -> Iterator[Any]:
     """Few rows at a time: as objects of Python they take many times more memory."""
-    return (batch.slice(first, _BATCH) for first in range(0, batch.num_rows, _BATCH))
+    few = LIMITS.rows_per_file_read
+    return (batch.slice(first, few) for first in range(0, batch.num_rows, few))
 
 
 def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
@@ -245,7 +244,7 @@ def _parquet(largest: int, path: Path, first: int) -> Generator[Any]:
             if first >= rows:
                 first -= rows
                 continue
-            most = rows_at_once(path, file, number, largest, _BATCH)
+            most = rows_at_once(path, file, number, largest, LIMITS.rows_per_file_read)
             for batch in file.iter_batches(most, row_groups=[number]):
                 yield from islice(batch.to_pylist(maps_as_pydicts="strict"), first, None)
                 first = max(0, first - batch.num_rows)

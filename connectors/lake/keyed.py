@@ -20,12 +20,13 @@ from kafka_eos.connectors.files.formats.base import Body, Out
 from kafka_eos.connectors.files.formats.fields import picker
 from kafka_eos.connectors.files.names import partition
 from kafka_eos.connectors.lake.partitions import partition_of
-from kafka_eos.connectors.lake.rows import ROW_GROUP, counterpart
+from kafka_eos.connectors.lake.rows import counterpart
 from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec
+from kafka_eos.limits import LIMITS
 
 DELETED: Final = "kafka_eos_deleted"
 """The column of a staged file that says whether its row deletes its key."""
@@ -64,7 +65,7 @@ class KeyedLayout:
         self._place = partition_of(fit.partitions, value)
         fields = [field.with_nullable(field.name not in key) for field in columns]
         staged = pa.schema([*fields, pa.field(DELETED, pa.bool_(), False)])
-        self._staged = ArrowLayout(None, staged, False, "snappy", ROW_GROUP)
+        self._staged = ArrowLayout(None, staged, False, "snappy", LIMITS.rows_per_lake_row_group)
         self._columns = columns
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,15 +23,13 @@ from kafka_eos.connectors.files.staging import Staging
 from kafka_eos.connectors.lake.keyed import DELETED, Newest, StagedRows
 from kafka_eos.connectors.lake.names import Promise
 from kafka_eos.connectors.lake.partitions import ByColumns
-from kafka_eos.connectors.lake.rows import ROW_GROUP, changed
+from kafka_eos.connectors.lake.rows import changed
 from kafka_eos.connectors.lake.staging import LakeStaging
 from kafka_eos.connectors.lake.standings import Seen
 from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeTable, LiveFile
 from kafka_eos.errors import ConfigError, Retryable
 from kafka_eos.ids import EpochId
-
-_SIZE: Final = 128 << 20
-"""Bytes after which the next file begins."""
+from kafka_eos.limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +124,9 @@ class _Out:
 
     def __init__(self, table: LakeTable, fit: Fit, part: Callable[[int], Part]) -> None:
         self._table, self._partitions = table, fit.partitions
-        layout = ArrowLayout(None, fit.columns, False, "snappy", ROW_GROUP, fit.partitions.left_out)
-        shape = Shape(layout, "parquet", False, None, Roll(size=_SIZE), False)
+        rows = LIMITS.rows_per_lake_row_group
+        layout = ArrowLayout(None, fit.columns, False, "snappy", rows, fit.partitions.left_out)
+        shape = Shape(layout, "parquet", False, None, Roll(size=LIMITS.rewritten_file_bytes), False)
         self._staging: Staging[Any] = LakeStaging(table.store(), table.text, fit)
         self._files = OpenFiles(self._staging, shape, part)
 

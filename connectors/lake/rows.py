@@ -15,8 +15,8 @@ from kafka_eos.connectors.files.formats.arrow import ArrowLayout, arrow_type
 from kafka_eos.connectors.files.formats.fields import fields_of
 from kafka_eos.connectors.lake.tables import Fit
 from kafka_eos.errors import ConfigError
+from kafka_eos.limits import LIMITS
 
-ROW_GROUP: Final = 131_072
 _ID: Final = b"PARQUET:field_id"
 _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("a bool", kinds.is_boolean),
@@ -42,13 +42,13 @@ def layout_of(fit: Fit, value: Any, table: str) -> ArrowLayout:
     """
     schema = fit.columns
     if value is None:
-        return ArrowLayout(None, schema, False, "snappy", ROW_GROUP, fit.partitions.left_out)
+        return ArrowLayout(None, schema, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.left_out)
     if wrong := [*_misfits(schema, value)]:
         raise ConfigError(f"rows of {value.__name__} do not fit into {table}: {'; '.join(wrong)}")
     kept = pa.schema([schema.field(name) for name in fields_of(value, "")])
     if missing := [name for name in fit.partitions.columns if name not in kept.names]:
         raise ConfigError(f"{table} is partitioned by {', '.join(missing)}, and {value.__name__} has no such field")
-    return ArrowLayout(value, kept, False, "snappy", ROW_GROUP, fit.partitions.left_out)
+    return ArrowLayout(value, kept, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.left_out)
 
 
 def changed(fit: Fit, then: pa.Schema, partition: Mapping[str, str | None]) -> str | None:

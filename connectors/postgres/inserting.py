@@ -29,10 +29,8 @@ from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows
 from kafka_eos.connectors.tables.names import Promise, Strategy, Target
 from kafka_eos.errors import KafkaEosError
+from kafka_eos.limits import LIMITS
 
-KEPT_ROWS: Final = 20_000
-KEPT_BYTES: Final = 8 << 20
-"""Of texts and bytes. What is kept behind a savepoint is at most this, and one batch."""
 _JUDGE: Final = sql.Identifier("pg_temp", "stage_rows")
 
 
@@ -119,7 +117,7 @@ class _Transaction:
             raise BadRows(bad) from None
         self._kept += cells
         self._size += sum(len(cell) for row in cells for cell in row if isinstance(cell, str | bytes))
-        if len(self._kept) >= KEPT_ROWS or self._size >= KEPT_BYTES:
+        if len(self._kept) >= LIMITS.rows_per_insert or self._size >= LIMITS.insert_bytes:
             self._connection.execute("RELEASE SAVEPOINT kept")
             self._connection.execute("SAVEPOINT kept")
             self._kept, self._size = [], 0

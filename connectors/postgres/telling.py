@@ -19,9 +19,9 @@ from kafka_eos.connectors.postgres.staging import refused
 from kafka_eos.connectors.postgres.tables import Table
 from kafka_eos.connectors.rejecting import BadRows, each_row
 from kafka_eos.connectors.tables.names import Target
+from kafka_eos.limits import LIMITS
 
 _STAGE: Final = sql.Identifier("pg_temp", "stage_audit")
-_AT_ONCE: Final = 5000
 _ALIKE: Final = frozenset({
     "bool", "int2", "int4", "int8", "text", "varchar", "bpchar", "name", "bytea", "uuid", "date", "time", "timestamp",
     "timestamptz",
@@ -77,7 +77,7 @@ def rows(connection: Connection, target: Target) -> Iterator[tuple[bytes | None,
     """Every row of the target, in one snapshot."""
     query = sql.SQL("SELECT {} FROM {} AS s").format(_said(target), sql.Identifier(target.schema, target.table))
     with connection.transaction(), connection.cursor("audit") as cursor:
-        cursor.itersize = _AT_ONCE
+        cursor.itersize = LIMITS.rows_per_fetch
         for _, key, said in map(_encoded, ((False, *row) for row in cursor.execute(query))):
             assert said is not None
             yield key, said

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafka_eos.errors import ConfigError
+from kafka_eos.limits import LIMITS
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 STAGED = ".staged"
 _CONTENT = "content"
-_PIECE = 1 << 20
 
 
 def connect(uri: str) -> PyArrowStore:
@@ -54,7 +54,7 @@ class PyArrowStore:
 
     def read(self, name: str) -> Iterator[bytes]:
         with self._files.open_input_stream(f"{self._path(name)}/{_CONTENT}") as stream:
-            while piece := stream.read(_PIECE):
+            while piece := stream.read(LIMITS.copied_bytes):
                 yield piece
 
     def size(self, name: str) -> int | None:

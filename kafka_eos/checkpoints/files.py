@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from kafka_eos.limits import LIMITS
+
 TEMPORARY = ".tmp-"
-_CHUNK = 1 << 20
 _PRIVATE = 0o600
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 """The file system cannot link here; a copy does the same."""
@@ -148,5 +149,5 @@ def counted(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[by
 
 def chunks(fd: int) -> Iterator[bytes]:
     """What follows in ``fd``, in pieces of at most 1 MiB."""
-    while chunk := os.read(fd, _CHUNK):
+    while chunk := os.read(fd, LIMITS.copied_bytes):
         yield chunk

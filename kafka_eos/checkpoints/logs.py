@@ -17,15 +17,14 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kafka_eos.checkpoints import files, paths
 from kafka_eos.checkpoints.paths import COMPRESSED, Segment, complete_lines
+from kafka_eos.limits import LIMITS
 
-FULL: Final = 8 << 20
-"""Bytes after which a file is full: some hours of the history of a job with a checkpoint each second."""
 _LEVEL: Final = 6
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -36,7 +35,8 @@ class LocalLog:
 
     root: Path
     name: str
-    full: int = FULL
+    full: int = field(default_factory=lambda: LIMITS.log_segment_bytes)
+    """Bytes after which a file is full."""
     keep: int | None = None
     """So many full files are kept, the newest; None: all."""
 

@@ -17,14 +17,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from kafka_eos import addresses
 from kafka_eos.errors import ConfigError
+from kafka_eos.limits import LIMITS
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
-_PART = 8 << 20
-"""Bytes of one request of an upload; a smaller file is one request. At most ``_PARTS`` are in memory."""
 _PARTS = 3
 RETRY_SECONDS = 30.0
 _CREATES = 5
@@ -92,10 +91,11 @@ class ObjectStore:
         import obstore
 
         with _own_errors(name):
-            if size <= _PART:
+            part = LIMITS.upload_part_bytes
+            if size <= part:
                 obstore.put(self._client, name, b"".join(chunks), use_multipart=False)
             else:
-                obstore.put(self._client, name, iter(chunks), chunk_size=_PART, max_concurrency=_PARTS)
+                obstore.put(self._client, name, iter(chunks), chunk_size=part, max_concurrency=_PARTS)
 
     def read(self, name: str) -> Iterator[bytes]:
         import obstore

@@ -19,13 +19,10 @@ from kafka_eos.checkpoints import packs, paths, provenance
 from kafka_eos.checkpoints.paths import Pack, Single
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.limits import LIMITS
 
 AT_ONCE: Final = 16
 """Files that are read at the same time."""
-EPOCHS: Final = 16
-"""Epochs that are forgotten between two looks for what may be packed."""
-GROUPS: Final = 16
-"""Packs that one look makes at most: 1,024 files become 16. What is left waits for the next call."""
 
 
 class Packer:
@@ -33,7 +30,7 @@ class Packer:
 
     def __init__(self, storage: JobStorage, notice: Callable[[str], None]) -> None:
         self._storage, self._notice = storage, notice
-        self._forgotten = EPOCHS
+        self._forgotten = LIMITS.epochs_per_packing
         """Since the last look. The first one finds what coordinators before this one have left."""
         self._damaged: set[Single | Pack] = set()
         self._strays: set[str] = set()
@@ -47,7 +44,7 @@ class Packer:
         Raises nothing of the storage.
         """
         self._forgotten += epochs
-        if self._forgotten < EPOCHS:
+        if self._forgotten < LIMITS.epochs_per_packing:
             return
         self._forgotten = 0
         try:
@@ -56,18 +53,18 @@ class Packer:
             self._notice(f"full files of logs cannot be compressed: {error}. The job goes on; it is tried again later")
         try:
             if self.pack():
-                self._forgotten = EPOCHS
+                self._forgotten = LIMITS.epochs_per_packing
         except OSError as error:
             self._notice(f"files of provenance cannot be packed: {error}. The job goes on; they are packed later")
 
     def pack(self) -> bool:
-        """Pack what may be packed, ``GROUPS`` times at most. Is there more, so that it is to be called soon again?
+        """Pack what may be packed, ``packs_per_round`` times at most. Is there more, so that it is to be called again?
 
         Raises OSError; then some is packed, and nothing is lost.
         """
         made = 0
         for tried, some in enumerate(self._groups()):
-            if tried == GROUPS:
+            if tried == LIMITS.packs_per_round:
                 return made > 0
             if not (found := self._contents(some)):
                 return False  # the store is away, or another coordinator packs

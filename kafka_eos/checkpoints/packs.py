@@ -4,7 +4,7 @@
     SHA-256 and content of each file          msgpack, deflated; its bytes and their SHA-256 are in the pack's name
 
 Files of one job are much alike, so a pack has a quarter to a half of their bytes. Packs are packed again until they
-have ``FULL`` bytes: the number of files then grows with their bytes, and no longer with the epochs.
+have ``Limits.pack_bytes`` bytes: the number of files then grows with their bytes, and no longer with the epochs.
 
 Pure. Rule: the same files are the same pack, whoever makes it: its name says nothing of how it was deflated, or of what
 it was made from. So of two who pack at once neither deletes the only object that holds a file.
@@ -21,11 +21,8 @@ import msgspec
 
 from kafka_eos.checkpoints.paths import Pack, Single
 from kafka_eos.ids import Epoch
+from kafka_eos.limits import LIMITS
 
-MANY: Final = 64
-"""Files, or packs, that are put together."""
-FULL: Final = 1 << 22
-"""Bytes of a file, or of a pack inflated, that is left as it is."""
 _MAGIC: Final = b"kafka-eos provenance pack 1\n"
 _QUICKLY: Final = 1
 
@@ -33,12 +30,12 @@ F = TypeVar("F", Single, Pack)
 
 
 def groups(files: Iterable[F]) -> list[tuple[F, ...]]:
-    """Those that are to be put together, oldest first: ``MANY``, or fewer that have ``FULL`` bytes together."""
+    """Those that are to be put together, oldest first: ``files_per_pack``, or fewer with ``pack_bytes`` together."""
     found: list[tuple[F, ...]] = []
     group: list[F] = []
-    for file in sorted(file for file in files if file.size < FULL):
+    for file in sorted(file for file in files if file.size < LIMITS.pack_bytes):
         group.append(file)
-        if len(group) == MANY or sum(each.size for each in group) >= FULL:
+        if len(group) == LIMITS.files_per_pack or sum(each.size for each in group) >= LIMITS.pack_bytes:
             found.append(tuple(group))
             group = []
     return found

@@ -19,9 +19,7 @@ from kafka_eos.checkpoints.paths import Pack, Provenance, Single
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, Unstored
-
-_OPEN = 4
-"""Packs that a reader keeps inflated: some ten megabytes each at most."""
+from kafka_eos.limits import LIMITS
 
 
 def stored(storage: CheckpointStorage, epoch: Epoch, committable: Committable) -> Committable:
@@ -125,7 +123,7 @@ class Shelf:
             return opened(self._storage, file)
         if file not in self._open:
             found = opened(self._storage, file)
-            if len(self._open) >= _OPEN:
+            if len(self._open) >= LIMITS.open_packs:
                 self._open.popitem(last=False)
             self._open[file] = found
         self._open.move_to_end(file)

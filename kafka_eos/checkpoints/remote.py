@@ -22,9 +22,7 @@ from kafka_eos.checkpoints.paths import Segment, complete_lines
 from kafka_eos.checkpoints.storage import altered, expect, expect_size
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Retryable
 from kafka_eos.interfaces import FileRef, unheard
-
-SEGMENT_LINES = 200
-"""Lines of a log in one object. Each line writes its object anew, so this bounds what a line costs."""
+from kafka_eos.limits import LIMITS
 
 _FIRST_TIME = 10**12
 """Segments that are written here are numbered by the milliseconds of their beginning; files of a directory from 1."""
@@ -207,7 +205,7 @@ class _Segment:
 
     def append(self, line: str) -> None:
         with self._lock:
-            if not self._number or len(self._lines) >= SEGMENT_LINES:
+            if not self._number or len(self._lines) >= LIMITS.log_lines_per_segment:
                 self._begin()
             self._lines.append(line)
             before, self._written = self._written, self._write(len(self._lines))

@@ -8,17 +8,14 @@ begins, so a power cut leaves what a crash leaves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import manifest, paths
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.limits import LIMITS
 from kafka_eos.protocol import retention as rules
-
-BATCH: Final = 500
-"""Names that are deleted at once, so files that are deleted after one look at who owns the job."""
 
 
 def unrecorded(epochs: Sequence[EpochId]) -> None:
@@ -48,7 +45,7 @@ def bases(storage: CheckpointStorage, job: str) -> dict[Term, EpochId | None]:
 def apply(storage: JobStorage, plan: Sequence[rules.Object], ensure_owner: Callable[[], None]) -> None:
     """Delete in the order of the plan. Stopping anywhere is safe. ``ensure_owner`` is asked once a batch of files."""
     failpoints.hit("retention.before")
-    for batch in rules.batches(plan, BATCH):
+    for batch in rules.batches(plan, LIMITS.objects_per_delete):
         if batch.asks:
             ensure_owner()
         storage.delete_all([name(each) for each in batch.objects])

@@ -15,10 +15,10 @@ from kafka_eos.connectors.kafka.source import KafkaSource
 from kafka_eos.errors import Retryable
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext, TaskContext
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import Record
 from kafka_eos.settings import Settings
 
-_BATCH: Final = 500
 _PATIENCE: Final = 60.0
 """Seconds without a record after which the brokers are taken for gone."""
 
@@ -38,7 +38,7 @@ def letters(source: KafkaSource[Record[bytes, bytes]], ctx: JobContext) -> Itera
     with closing(source.reader(task, begin)) as reader:
         heard = time.monotonic()
         while not reader.reached(ends):
-            batch = reader.poll(_BATCH, 0.2)
+            batch = reader.poll(LIMITS.dead_letters_per_poll, 0.2)
             if batch is not None:
                 heard = time.monotonic()
                 origin = batch.origin

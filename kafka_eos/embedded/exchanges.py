@@ -24,16 +24,13 @@ from kafka_eos.exchange import in_flight, wire
 from kafka_eos.exchange.routing import Router, router
 from kafka_eos.failpoints import hit
 from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
+from kafka_eos.limits import LIMITS
 from kafka_eos.operators.event_time import Signal
 from kafka_eos.plan import Feedback, Forward, Node, PartialFold, Plan
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.settings import Settings
 from kafka_eos.state.keygroups import Grouping
 
-_IN_MEMORY = 256
-"""Batches of a spilling queue that stay in memory; more go to the local disk."""
-_ROWS_IN_MEMORY = 50_000
-"""Accumulators of this worker for itself that stay in memory; at a barrier it makes those of all keys at once."""
 _ROW = 64
 """Bytes of a row on the disk, about."""
 Deliver = Callable[[int, Batch[Any]], None]
@@ -93,7 +90,7 @@ class Exchanges:
             return Input(edge, sender)  # nothing of it is ever written
         held = self._settings.alignment_spill // (len(self.edges) * self._parallelism)
         if isinstance(node, PartialFold) and sender == self._subtask:
-            queue = self.spilling(f"sums-{edge}", edge, _ROWS_IN_MEMORY, _rows_in)
+            queue = self.spilling(f"sums-{edge}", edge, LIMITS.queued_partial_rows_in_memory, _rows_in)
         elif held:
             queue = self.spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)
         else:
@@ -101,9 +98,14 @@ class Exchanges:
         return Input(edge, sender, queue=queue, may_hold=held)
 
     def spilling(
-        self, file: str, edge: int, limit: int = _IN_MEMORY, weigh: Callable[[Any], int] = lambda entry: 1
+        self,
+        file: str,
+        edge: int,
+        limit: int | None = None,
+        weigh: Callable[[Any], int] = lambda entry: 1,
     ) -> SpillingQueue[Any]:
-        """A queue for what nobody can be asked to send later."""
+        """A queue for what nobody can be asked to send later. ``limit``: how much of it stays in memory."""
+        limit = LIMITS.queued_entries_in_memory if limit is None else limit
 
         def encode(entry: Waiting) -> bytes | None:
             return None if isinstance(entry, Marker | Watermark) else self.as_now(edge, entry)

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kafka_eos.embedded.spill import SpillingQueue, size_of
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import BEGINNING, Watermark
 
 _HEAD = struct.Struct("<IBHQ")
 """Length of the body, kind, number of the exchange, epoch (barrier), bytes (credit) or time (watermark)."""
-_CHUNK = 1 << 20
 _SOCKET_BUFFER = 4 << 20
 
 
@@ -133,9 +133,9 @@ class _Peer:
     def read(self) -> Iterator[tuple[int, Kind, int, bytes]]:
         """Whole frames that have arrived: exchange, kind, number, body."""
         try:
-            while chunk := self.sock.recv(_CHUNK):
+            while chunk := self.sock.recv(LIMITS.socket_read_bytes):
                 self.received += chunk
-                if len(chunk) < _CHUNK:
+                if len(chunk) < LIMITS.socket_read_bytes:
                     break
             else:
                 self.lose()

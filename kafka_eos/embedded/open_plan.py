@@ -39,6 +39,7 @@ from kafka_eos.interfaces import (
     Writer,
     total_lag,
 )
+from kafka_eos.limits import LIMITS
 from kafka_eos.open_task import Base, OpenTask, Share, not_waited_for
 from kafka_eos.operators.chain import Chain
 from kafka_eos.operators.event_time import STEADILY
@@ -50,12 +51,8 @@ from kafka_eos.state.clocks import UNKNOWN, ProcessingTime, wall_clock
 from kafka_eos.state.options import spread
 from kafka_eos.state.restoring import Told
 
-_LOCAL_ROOM = 8
-"""Batches that may wait for another segment of the same worker."""
 _TICK = 0.05
 """Seconds between two looks at the clock for timers."""
-_WORK = 16
-"""Entries that are processed between two looks at the network and at the supervisor."""
 
 
 class OpenPlan:
@@ -249,11 +246,11 @@ class OpenPlan:
         """Process what has arrived and read what there is; wait at most ``idle`` seconds if there is nothing."""
         self._look_at_the_clock()
         if not self.connected:
-            if not sum(task.work(_WORK) for task in self.tasks):
+            if not sum(task.work(LIMITS.entries_per_turn) for task in self.tasks):
                 self._read(batch_size, idle / len(self.readers))
             return
         self._receive(0.0)
-        done = sum(task.work(_WORK) for task in self.tasks)
+        done = sum(task.work(LIMITS.entries_per_turn) for task in self.tasks)
         if not done + self._read(batch_size, 0.0):
             self._receive(idle / 4)
 
@@ -271,7 +268,7 @@ class OpenPlan:
     def work(self, idle: float) -> None:
         """Process what has arrived, and read nothing: the last barrier is on its way."""
         self._receive(0.0)
-        if not sum(task.work(_WORK) for task in self.tasks):
+        if not sum(task.work(LIMITS.entries_per_turn) for task in self.tasks):
             self._receive(idle / 4)
 
     def _read(self, batch_size: int, wait: float) -> int:
@@ -430,7 +427,7 @@ class OpenPlan:
             return True  # a loop that waited for itself would never go on
         if self._chain.full(self.exchanges.nodes[edge].name):
             return False
-        return local.unpaid < _LOCAL_ROOM and self.exchanges.room(edge)
+        return local.unpaid < LIMITS.local_channel_entries and self.exchanges.room(edge)
 
     def log(self, segment: Segment, edge: int, epoch: int, name: str) -> in_flight.Log:
         return in_flight.Log(self._local / f"frames-{segment.index}-{edge}-{epoch}-{name}")

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
+from kafka_eos.limits import LIMITS
+
 E = TypeVar("E")
-PART = 64 << 20
-"""Bytes after which a new file is begun."""
 
 
 class _File:
@@ -74,7 +74,7 @@ class SpillingQueue(Generic[E]):
         if not data:  # None, or nothing that would take room
             self._rest.append(entry)
             return
-        if not self._files or self._files[-1].end >= PART:
+        if not self._files or self._files[-1].end >= LIMITS.spill_file_bytes:
             self._files.append(_File(self._path.with_name(f"{self._path.name}.{self._begun}")))
             self._begun += 1
         self._files[-1].append(data)

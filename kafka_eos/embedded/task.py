@@ -24,6 +24,7 @@ from kafka_eos.exchange.in_flight import Log
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Positions, Reader, StateBackend, Upload, Writer
+from kafka_eos.limits import LIMITS
 from kafka_eos.open_task import pending_timers
 from kafka_eos.plan import Segment
 from kafka_eos.protocol.alignment import Action, Complete, Gate, Mode, Snapshot
@@ -35,8 +36,6 @@ T = TypeVar("T")
 
 _LONG = 0.02
 """Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
-_ROUND = 8
-"""Batches of a loop that may wait before the sources bring more into it."""
 
 
 @dataclass(slots=True)
@@ -296,7 +295,7 @@ class Task:
 
     def read(self, batch_size: int, wait: float) -> int:
         """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
-        behind = self._replaying or any(entry.waiting > _ROUND for entry in self._back)
+        behind = self._replaying or any(entry.waiting > LIMITS.loop_entries_before_a_read for entry in self._back)
         if behind or not self.parts.readers or not self._room():
             return 0
         records = 0

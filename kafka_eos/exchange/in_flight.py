@@ -15,14 +15,13 @@ from typing import IO, Any
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
 from kafka_eos.exchange import wire
 from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec, StoredFiles
+from kafka_eos.limits import LIMITS
 from kafka_eos.plan import Feedback, Node, Plan
 from kafka_eos.records import Batch
 from kafka_eos.state.evolution import described, reader
 
 _MAGIC = b"kafka-eos frames 1\n"
 _LENGTH = 4
-_IN_MEMORY = 1 << 20
-"""Bytes of a log that are collected before they go to the local disk."""
 
 
 class Log:
@@ -41,7 +40,7 @@ class Log:
 
     def add(self, frame: bytes) -> None:
         self._tail += len(frame).to_bytes(_LENGTH, "big") + frame
-        if len(self._tail) >= _IN_MEMORY:
+        if len(self._tail) >= LIMITS.in_flight_bytes_in_memory:
             self._write()
 
     def store(self, storage: CheckpointStorage, exchange: str, codec: ListCodec[Any], overtaken: bool) -> InFlight:

@@ -14,6 +14,7 @@ from typing import Any
 from kafka_eos.errors import PlanError
 from kafka_eos.ids import KeyGroup, SplitId
 from kafka_eos.interfaces import Codec, Positions
+from kafka_eos.limits import LIMITS
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
 from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
 from kafka_eos.records import Batch
@@ -24,9 +25,6 @@ Parts = Iterator[tuple[int, Batch[Any]]]
 Router = Callable[[Batch[Any]], Parts]
 Restorer = Callable[[int, Batch[Any]], Parts]
 """Takes the number of a frame among all that a checkpoint holds, and its rows."""
-
-_REMEMBERED = 1_000_000
-"""Keys whose owner is remembered, an exchange."""
 
 
 def router(node: Node, subtask: int, parallelism: int, grouping: Grouping = GROUPING) -> Router:
@@ -142,7 +140,7 @@ class _Owners(dict[Any, int]):
         self._encode, self._parallelism, self._grouping = codec.encode, parallelism, grouping
 
     def __missing__(self, key: Any) -> int:
-        if len(self) >= _REMEMBERED:
+        if len(self) >= LIMITS.remembered_routes:
             self.clear()
         group = self._grouping.group(self._encode(key))
         owner = self[key] = subtask_of(group, self._parallelism, self._grouping.groups)

@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
-from typing import Any, Final
+from typing import Any
 
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.failpoints import hit
+from kafka_eos.limits import LIMITS
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.records import Batch, RawRecord
 
 EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
 """The states that timers are, in event time and by the clock; no other of their operators may have their names."""
-_AT_ONCE: Final = 500
-"""Outputs that are handed on together."""
-_SILENT: Final = 2000
-"""Timers that fire at most before something is handed on, and be it nothing: others may want their turn."""
 _NUMBER_BYTES = 7
 
 
@@ -63,10 +60,11 @@ class Firings:
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[Any]]
     ) -> Iterator[Batch[Any]]:
         """What ``call`` makes of the key and the time of each timer that is ``due``; see ``interfaces.Timers``."""
+        rows, slice_ = LIMITS.rows_per_firing, LIMITS.firings_per_slice
         for fired, (time, key, group) in enumerate(due, 1):
             if outputs := call(key, time):
                 self._add(key, group, time, outputs, [time] * len(outputs))
-            if len(self._values) >= _AT_ONCE or not fired % _SILENT:
+            if len(self._values) >= rows or not fired % slice_:
                 yield self._take()
         if self._values:
             yield self._take()
@@ -75,11 +73,12 @@ class Firings:
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[tuple[int, Sequence[Any]]]]
     ) -> Iterator[Batch[Any]]:
         """As ``fire``, where ``call`` gives event times, and the outputs of each."""
+        rows, slice_ = LIMITS.rows_per_firing, LIMITS.firings_per_slice
         for fired, (time, key, group) in enumerate(due, 1):
             made = call(key, time)
             if outputs := [output for _, found in made for output in found]:
                 self._add(key, group, time, outputs, [moment for moment, found in made for _ in found])
-            if len(self._values) >= _AT_ONCE or not fired % _SILENT:
+            if len(self._values) >= rows or not fired % slice_:
                 yield self._take()
         if self._values:
             yield self._take()

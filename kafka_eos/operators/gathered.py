@@ -18,15 +18,11 @@ import msgspec
 from kafka_eos.attribution import told
 from kafka_eos.errors import PoisonRecord
 from kafka_eos.interfaces import ListCodec
+from kafka_eos.limits import LIMITS
 from kafka_eos.operators.base import OperatorContext
 from kafka_eos.operators.storable import ACCUMULATOR
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.schemas.msgpack import as_key
-
-_AT_ONCE = 10_000
-"""Rows that are handed on at once at the end of an epoch."""
-_HEAPS = 256
-"""What is put together at once is one of so many parts of all keys."""
 
 _Stream = tuple[str, str, int]
 """Source, topic and lane: what all rows of a batch have in common."""
@@ -105,9 +101,10 @@ class Gathered:
     def _set_aside(self) -> None:
         accumulators, places = self._drop()
         self._aside = True
-        heaps: list[list[Any]] = [[] for _ in range(_HEAPS)]
+        buckets = LIMITS.partial_aggregate_buckets
+        heaps: list[list[Any]] = [[] for _ in range(buckets)]
         for key in places:
-            heaps[hash((key,)) % _HEAPS].append(key)  # of a tuple: numbers in a row are not alike then
+            heaps[hash((key,)) % buckets].append(key)  # of a tuple: numbers in a row are not alike then
         for heap, keys in enumerate(heaps):
             if keys:
                 sums = self._encoded(list(map(accumulators.pop, keys))) if self._summing else b""
@@ -117,7 +114,7 @@ class Gathered:
         part: _Part = {}, {}
         last = 0
         for heap, block in self._scratch.take():
-            if heap != last and len(part[1]) >= _AT_ONCE:
+            if heap != last and len(part[1]) >= LIMITS.keys_per_partial_aggregate:
                 yield part
                 part = {}, {}
             last = heap
@@ -176,8 +173,8 @@ def _by_stream(places: Mapping[Any, _Place]) -> Iterator[tuple[list[Any], Batch[
     for key, place in places.items():
         streams.setdefault(place[0], []).append(key)
     for (source, topic, lane), found in streams.items():
-        for start in range(0, len(found), _AT_ONCE):
-            keys = found[start : start + _AT_ONCE]
+        for start in range(0, len(found), LIMITS.keys_per_partial_aggregate):
+            keys = found[start : start + LIMITS.keys_per_partial_aggregate]
             origin = GatheredOrigin(source, topic, [places[key] for key in keys])
             branch = [places[key][4] for key in keys]
             yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)

@@ -25,6 +25,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import token
 from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, StateKind
+from kafka_eos.limits import LIMITS
 from kafka_eos.protocol import bootstrap
 from kafka_eos.schemas import Counted, KeyCodec, state_codec
 from kafka_eos.state.backends import open_backend
@@ -35,8 +36,6 @@ from kafka_eos.state.local import is_local
 from kafka_eos.state.savepoints import canonical, carry
 from kafka_eos.state.snapshot import Snapshot, descriptor_of
 
-_CACHE = 100_000
-"""Written values of a state that are kept in memory; the rest is on disk."""
 _ENTRIES: Mapping[StateKind, Codec[Any]] = {"list": NumberCodec(), "map": KeyCodec()}
 """What tells the entries of one key apart, by kind."""
 
@@ -210,9 +209,8 @@ class SavepointBuilder:
     def _backend(self, operator: str, handles: Sequence[StateHandle], local: bool) -> StateBackend:
         first, last = handles[0].key_groups if local else (0, self._key_groups - 1)
         directory, groups = self._directory / f"operator-{next(self._serial)}", range(first, last + 1)
-        return open_backend(
-            "rocksdb", operator, directory, groups, handles, self._store, _CACHE, self._grouping, local=local
-        )
+        given = (self._store, LIMITS.builder_cache_entries, self._grouping)
+        return open_backend("rocksdb", operator, directory, groups, handles, *given, local=local)
 
     @property
     def _grouping(self) -> Grouping:

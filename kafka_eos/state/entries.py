@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
+from kafka_eos.limits import LIMITS
 from kafka_eos.state.layout import after
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.values import ABSENT, CachedValueState
 
 T = TypeVar("T")
 
-_PAGE = 1024
-"""Rows that an iteration reads at once."""
 
 _NUMBER_BYTES = 8
 
@@ -135,9 +134,9 @@ def overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tup
 
 
 def pages(rows: Rows, first: bytes, end: bytes) -> Iterator[Row]:
-    size = _PAGE
-    while size == _PAGE:
-        page = rows.page(first, end, _PAGE)
+    size = most = LIMITS.map_entries_per_page
+    while size == most:
+        page = rows.page(first, end, most)
         yield from page
         size = len(page)
         first = page[-1][0] + b"\0" if page else end

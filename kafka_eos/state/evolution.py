@@ -19,14 +19,13 @@ from typing import Any
 
 from kafka_eos.errors import ConfigError, UserError
 from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas.resolution import reader_of
 from kafka_eos.state.clocks import UNKNOWN, ClockKind, time_of
 from kafka_eos.state.layout import in_time_order, is_entry
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.ttl import TIME, expired, stamped, unstamped
 
-_REWRITE = 8192
-"""Rows that are rewritten at once."""
 MARKS = "marks"
 CURSOR = "cursor"
 """Of a state with a time to live: the row key at which the clean-up goes on, in hexadecimal digits."""
@@ -221,5 +220,5 @@ def _same(data: bytes) -> bytes:
 
 
 def _blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while block := list(itertools.islice(rows, _REWRITE)):
+    while block := list(itertools.islice(rows, LIMITS.state_rows_per_block)):
         yield block

@@ -20,14 +20,13 @@ from kafka_eos.checkpoints import files
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
+from kafka_eos.limits import LIMITS
 from kafka_eos.state.keygroups import group_prefix
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
 KIND = "memory"
 _MAGIC = b"kafka-eos rows 1\n"
 _SUFFIX = ".rows"
-_BLOCK = 8192
-"""Rows a block."""
 _LENGTH = 4
 _DIGEST = 6
 """Bytes: the number is whole in JSON, whoever reads it."""
@@ -78,7 +77,7 @@ class _Order:
         self._added.update(keys)
 
     def stale(self, alive: int) -> bool:
-        return len(self._sorted) > 2 * alive + _BLOCK
+        return len(self._sorted) > 2 * alive + LIMITS.state_rows_per_block
 
     def between(self, first: bytes, end: bytes) -> Iterator[bytes]:
         if self._added:
@@ -196,7 +195,7 @@ def write_rows(target: BinaryIO, rows: Iterable[Row]) -> None:
     """Write a whole file of rows. The same rows in the same order are the same bytes."""
     target.write(_MAGIC)
     items = iter(rows)
-    while block := list(itertools.chain.from_iterable(itertools.islice(items, _BLOCK))):
+    while block := list(itertools.chain.from_iterable(itertools.islice(items, LIMITS.state_rows_per_block))):
         data = msgspec.msgpack.encode(block)
         target.write(len(data).to_bytes(_LENGTH, "big") + data)
 

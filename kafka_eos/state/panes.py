@@ -16,6 +16,7 @@ from operator import is_not
 from typing import Any, Final, TypeVar
 
 from kafka_eos.interfaces import StateDescriptor, Taken
+from kafka_eos.limits import LIMITS
 from kafka_eos.state.coding import CodedRows
 from kafka_eos.state.entries import overlaid, pages
 from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
@@ -28,10 +29,6 @@ T = TypeVar("T")
 
 NEWEST: Final = "newest"
 """Mark: the newest pane that any row was written of."""
-_AT_ONCE: Final = 500
-"""Places that are given out together."""
-_DIVIDED: Final = 5000
-"""Keys that are divided among their groups before others may have their turn."""
 _TIMED: Final = GROUP_BYTES + TIME_BYTES
 _encode_time = TimeCodec().encode
 _decode_time = TimeCodec().decode
@@ -164,7 +161,7 @@ class PaneState(CodedRows[T]):
                 found.encoded.append(encoded)
                 found.keys.append(key)
                 found.values.append(value)
-                if len(found.keys) == _AT_ONCE:
+                if len(found.keys) == LIMITS.pane_keys_per_batch:
                     yield self._given_out(pane, found)
                     found = Taken([], [], [], [])
         yield self._given_out(pane, found)
@@ -177,7 +174,7 @@ class PaneState(CodedRows[T]):
     def _known(self, pane: int) -> Iterator[list[Any]]:
         """The keys of a pane that memory decides, some at a time."""
         keys = list(self._held.get(pane, {}).keys() | self._dirty.get(pane, set()))
-        return (keys[at : at + _DIVIDED] for at in range(0, len(keys), _DIVIDED))
+        return (keys[at : at + LIMITS.pane_keys_per_share] for at in range(0, len(keys), LIMITS.pane_keys_per_share))
 
     def _divide(self, keys: list[Any], by_group: dict[int, list[tuple[bytes, Any]]]) -> None:
         encoded = self._encoded_keys(keys)

@@ -39,6 +39,7 @@ from kafka_eos.errors import Bug, RestartFromCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
+from kafka_eos.limits import LIMITS
 from kafka_eos.state.options import StateOptions, Tuning
 from kafka_eos.state.rows import Row, Rows, UploadFiles
 
@@ -50,12 +51,8 @@ READING = StateOptions(memory=16 << 20)
 """For a database that is read once, in order: it needs no cache worth speaking of."""
 _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
-_BATCH = 8192
-"""Rows that a reader hands over at once."""
 _SCRATCH_FILES = 256
 """Files of a scratch before any are merged. Its rows are written once and read once: merging them is work in vain."""
-_SCRATCH_PAGE = 16
-"""Blocks of a scratch that are read at once."""
 _HEAP_BYTES, _NUMBER_BYTES = 2, 6
 _LAST = b"\xff" * (_HEAP_BYTES + _NUMBER_BYTES)
 """No row of a scratch is greater."""
@@ -226,7 +223,7 @@ class RocksScratch:
     def take(self) -> Iterator[tuple[int, bytes]]:
         # No iterator of RocksDB lives between two pages: it would keep the database from closing.
         first = b""
-        while self._table is not None and (page := self._table[1].page(first, _LAST, _SCRATCH_PAGE)):
+        while self._table is not None and (page := self._table[1].page(first, _LAST, LIMITS.scratch_rows_per_page)):
             for row, block in page:
                 yield int.from_bytes(row[:_HEAP_BYTES], "big"), block
                 hit("scratch.taken")
@@ -255,7 +252,7 @@ def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterat
     try:
         for state in store.states():
             rows = store.rows(state).scan()
-            while block := list(itertools.islice(rows, _BATCH)):
+            while block := list(itertools.islice(rows, LIMITS.state_rows_per_block)):
                 yield state, block
     finally:
         store.close()

@@ -24,15 +24,13 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import KeyGroup
 from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Json, StateHandle
+from kafka_eos.limits import LIMITS
 from kafka_eos.state import memory
 from kafka_eos.state.evolution import MARKS, WATERMARKS, split
 from kafka_eos.state.handles import StoredRows, opened
 from kafka_eos.state.keygroups import GROUP_BYTES, key_group_range, subtask_of
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
-
-PART_BYTES = 256 << 20
-"""State of an operator that is larger than this is stored as several handles, each for a range of key groups."""
 
 
 def write(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Savepoint:
@@ -153,7 +151,7 @@ def _operator(
             yield replace(alone, key_groups=handle.key_groups)
         return
     size = 0 if any(map(is_local, handles)) else sum(file.size for handle in handles for file in handle.files)
-    parts = min(max(1, -(-size // PART_BYTES)), max_key_groups)
+    parts = min(max(1, -(-size // LIMITS.savepoint_part_bytes)), max_key_groups)
     described = _described(handles)
     stored: list[list[FileRef]] = [[] for _ in range(parts)]
     with opened(handles, source, draft.work) as rows:

@@ -25,6 +25,7 @@ from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalFiles
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import CheckpointStorage, Codec, Json, Positions, StateDescriptor, StateHandle, Ttl
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas.stored import stored_codec
 from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
@@ -40,8 +41,6 @@ from kafka_eos.state.ttl import TIME, Timed, expired
 EVERY: Any = object()
 """In place of a namespace: all of them."""
 
-_BATCH = 8192
-"""Rows of a table that are converted at once."""
 _OWN: Mapping[str, Codec[Any]] = {each.name: each for each in (NumberCodec(), TimeCodec(), PresentCodec())}
 """Codecs that no type of a user's has, by name."""
 
@@ -198,7 +197,7 @@ class Snapshot:
         import pyarrow
 
         rows = self._table(operator, state)
-        while batch := list(itertools.islice(rows, _BATCH)):
+        while batch := list(itertools.islice(rows, LIMITS.state_rows_per_block)):
             yield pyarrow.Table.from_pylist(batch)
 
     def _table(self, operator: str, state: str | None) -> Iterator[dict[str, Any]]:

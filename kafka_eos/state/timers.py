@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.ids import KeyGroup
 from kafka_eos.interfaces import Codec, Json, StateDescriptor
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import BEGINNING
 from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
 from kafka_eos.state.layout import TIME_BYTES, Layout
@@ -28,12 +29,6 @@ from kafka_eos.state.rows import Rows
 Floor: TypeAlias = tuple[int, int, int]
 """First and last key group of a range, and the event time that it has come to."""
 
-_PAGE = 256
-"""Rows of one group that are read at once."""
-_LOOKED_UP = 256
-"""Rows that are looked up at most, at once, to know how many timers there are."""
-_MOST = 1 << 16
-"""Timers that are kept in memory, if not fewer."""
 _END = b"\xff" * (TIME_BYTES + 2)
 """No time and key is greater: no key's bytes begin with two of these."""
 
@@ -106,7 +101,7 @@ class PendingTimers:
             raise Bug(f"{descriptor} describes no timers")
         self._where = f"timers {descriptor.name!r} of operator {operator!r}"
         self._key, self._rows, self._grouping = descriptor.key, rows, grouping
-        self._limit = min(limit, _MOST)
+        self._limit = min(limit, LIMITS.cached_timers)
         self._layout = Layout(descriptor, grouping)
         self._bounds = bounds
         self._time = min((time for _, _, time in floors), default=BEGINNING)
@@ -197,7 +192,7 @@ class PendingTimers:
         """The timers of a group that are at a time, page by page."""
         cursor = group_prefix(group) + TimeCodec().encode(time)
         end = cursor + _END
-        while page := self._rows.page(cursor, end, _PAGE):
+        while page := self._rows.page(cursor, end, LIMITS.timers_per_page):
             yield from (_turned(row) for row, _ in page)
             cursor = page[-1][0] + b"\0"
 
@@ -265,7 +260,7 @@ class PendingTimers:
 
     def _were_there(self) -> int:
         """How many of ``_unsure`` are rows. Of many, some are looked up for all: as a rule all are, or none is."""
-        asked = list(itertools.islice(self._unsure, _LOOKED_UP))
+        asked = list(itertools.islice(self._unsure, LIMITS.timers_per_lookup))
         found = sum(value is not None for value in self._rows.get(asked))
         return round(found * len(self._unsure) / len(asked))
 
@@ -305,33 +300,33 @@ class PendingTimers:
 
     def _load(self, until: bytes) -> None:
         """Take the rows of every group into memory whose times are up to ``until``, and a page more of them."""
-        known, changed = self._known, self._changed
+        known, changed, most = self._known, self._changed, LIMITS.timers_per_page
         while self._cursors and self._cursors[0][0] <= until:
             _, cursor = heapq.heappop(self._cursors)
             group = self._group(cursor)
-            page = self._rows.page(cursor, group_prefix(group + 1), _PAGE)
+            page = self._rows.page(cursor, group_prefix(group + 1), most)
             found = [_turned(row) for row, _ in page if changed.get(row, True)]
             found = [timer for timer in found if timer not in known]
             self._near += found
             known.update(found)
-            self._begun[group] = page[-1][0] + b"\0" if len(page) == _PAGE else group_prefix(group) + _END
-            if len(page) == _PAGE:
+            self._begun[group] = page[-1][0] + b"\0" if len(page) == most else group_prefix(group) + _END
+            if len(page) == most:
                 heapq.heappush(self._cursors, (self._begun[group][GROUP_BYTES:], self._begun[group]))
         # Pages are sorted, and so is what was there: merging them is all that is left to do.
         self._near.sort(reverse=True)
 
     def _forget(self) -> None:
         """Keep the next timers of each group in memory, and leave the others to the rows, where they all are now."""
-        kept: list[bytes] = []
+        kept, most = list[bytes](), LIMITS.timers_per_page
         by_group: dict[bytes, list[bytes]] = {}
         for timer in self._known:
             by_group.setdefault(timer[-GROUP_BYTES:], []).append(timer)
         for group, cursor in self._begun.items():
             prefix = group_prefix(group)
             near = sorted(timer for timer in by_group.get(prefix, ()) if prefix + timer[:-GROUP_BYTES] < cursor)
-            kept += near[:_PAGE]
-            if len(near) > _PAGE:
-                self._begun[group] = prefix + near[_PAGE][:-GROUP_BYTES]
+            kept += near[:most]
+            if len(near) > most:
+                self._begun[group] = prefix + near[most][:-GROUP_BYTES]
         # In place: whoever gives timers out goes on with these, and looks anew how far they reach.
         self._known.intersection_update(kept)
         self._near[:] = sorted(kept, reverse=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import msgspec
 
@@ -22,9 +22,7 @@ from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Epoch, EpochId, Term, token
 from kafka_eos.interfaces import CheckpointStorage, Committable, Outcome
-
-RETAINED: Final = 100
-"""Batches whose promises and receipts are kept; Spark keeps as many of its own."""
+from kafka_eos.limits import LIMITS
 
 
 class Promise(records.Record, frozen=True, kw_only=True):
@@ -138,7 +136,7 @@ class Ledger:
 
     def prune(self, newest: int) -> None:
         """Forget batches that are long settled."""
-        old = [i for i in self._promises if i.epoch.n <= newest - RETAINED]
+        old = [i for i in self._promises if i.epoch.n <= newest - LIMITS.settled_batches_kept]
         for attempt in old:
             # The receipt last: an attempt without one would look undecided.
             self.storage.delete(paths.manifest_name(attempt))

@@ -13,9 +13,9 @@ import pytest
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.checkpoints import ledger, packs, paths, verify
-from kafka_eos.checkpoints.packing import EPOCHS, Packer
-from kafka_eos.checkpoints.packs import MANY
+from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.provenance import Shelf, listed
+from kafka_eos.limits import LIMITS
 from tests.audit.job import Job
 
 pytestmark = pytest.mark.timeout(300)
@@ -78,7 +78,7 @@ def test_a_job_that_is_killed_while_it_packs_loses_no_provenance(job: Job, spark
     damaged, of_damaged = job.audit(spark), verify.verify_job(job.storage, job.name)
 
     assert len(job.failpoint_log.read_text().splitlines()) == 2
-    assert named(job) > MANY
+    assert named(job) > LIMITS.files_per_pack
     assert len(listed(job.storage)) < named(job)
     assert found(sound) == (Conclusion.PASS, {}), sound.headline
     assert (sound.facts.outputs, problems) == (RECORDS, [])
@@ -96,9 +96,9 @@ def packing(job: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def pack() -> None:
         while not done.wait(0.02):
-            packer.forgotten(EPOCHS)
+            packer.forgotten(LIMITS.epochs_per_packing)
 
-    monkeypatch.setattr(packs, "MANY", 2)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 2)
     monkeypatch.setattr(packs, "groups", lambda files: whole(files)[:1])
     thread = threading.Thread(target=pack)
     thread.start()

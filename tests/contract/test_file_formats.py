@@ -24,11 +24,12 @@ import pytest
 import sink_factories
 from pydantic import BaseModel
 
-from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet, Roll, open_files
+from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet, Roll
 from kafka_eos.connectors.files.names import Promise
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Json, Services, TaskContext
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
@@ -354,7 +355,7 @@ def test_a_file_ends_when_it_is_large(tmp_path: Path) -> None:
 def test_a_writer_has_few_files_open_however_many_partitions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 2)
+    monkeypatch.setattr(LIMITS, "open_files", 2)
     sink = FileSink(tmp_path, partition_by=lambda value: {"n": value % 5})
     parts = written(sink, list(range(10)), list(range(10, 20)))
 

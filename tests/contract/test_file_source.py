@@ -24,10 +24,11 @@ import pydantic
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos.connectors.files import FileSink, FileSource, row_formats
+from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
@@ -80,8 +81,8 @@ WRITERS: dict[str, Callable[[Path, Sequence[Order]], None]] = {
 @pytest.mark.parametrize("ending", WRITERS)
 def test_files_keep_the_contract(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several reads each, in several row groups, blocks and slices, none of which ends where another one does."""
-    monkeypatch.setattr(row_formats, "_BATCH", 2)
-    monkeypatch.setattr(row_formats, "_BLOCK", 64)
+    monkeypatch.setattr(LIMITS, "rows_per_file_read", 2)
+    monkeypatch.setattr(LIMITS, "csv_block_bytes", 64)
 
     def fresh() -> SourceUnderTest:
         directory, write = tmp_path / uuid.uuid4().hex, WRITERS[ending]

@@ -16,7 +16,6 @@ import pytest
 import s3_server
 
 from kafka_eos.connectors.files import FileSink, Roll
-from kafka_eos.connectors.files.s3 import staging
 from kafka_eos.connectors.files.s3.client import Bucket
 from kafka_eos.connectors.files.s3.names import UploadPromise
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
@@ -31,6 +30,7 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
@@ -130,7 +130,7 @@ def test_what_is_staged_is_an_upload_and_no_object(sink: FileSink, store: Store)
 
 
 def test_a_large_file_is_sent_in_parts_while_it_is_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "PART", 5 << 20)
+    monkeypatch.setattr(LIMITS, "upload_part_bytes", 5 << 20)
     sink, rows = FileSink(store.address), [str(n) * (1 << 20) for n in range(8)]
     (committable,) = prepared(sink, *rows)
     sink.committer(job()).commit(PERMIT, committable)

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.limits import LIMITS
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import s3_server
@@ -30,9 +32,8 @@ import storage_writer
 from kafka_eos.checkpoints import objects, paths, provenance, retention
 from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.packs import MANY
 from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.remote import SEGMENT_LINES, RemoteStorage
+from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced, Retryable
@@ -362,7 +363,7 @@ def test_a_large_file_passes_through_little_memory(s3: str, tmp_path: Path) -> N
 
 
 def test_a_log_keeps_its_lines_over_segments_and_writers(place: Place) -> None:
-    lines = [f'{{"n":{number}}}' for number in range(SEGMENT_LINES + 5)]
+    lines = [f'{{"n":{number}}}' for number in range(LIMITS.log_lines_per_segment + 5)]
     for line in lines:
         place.storage.append(paths.HISTORY, line)
     other = storage_writer.open_for(place.where)
@@ -430,7 +431,7 @@ def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_on
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     files = list[tuple[Epoch, FileRef, bytes]]()
-    for number in range(3 * MANY + 2):
+    for number in range(3 * LIMITS.files_per_pack + 2):
         content = b"of epoch %d" % number
         ref = FileRef(f"{number}-0", hashlib.sha256(content).hexdigest(), len(content))
         provenance.stored(place.storage, Epoch(number), Unstored("kafka", {}, 1, {}, {}, ref, content))
@@ -450,7 +451,7 @@ def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_on
 
     assert (heard, point in log.read_text()) == (["begun", "", "begun", "done"], True)
     assert begun == ended == [content for _, _, content in files]
-    assert len(place.storage.list(paths.PROVENANCE)) < MANY
+    assert len(place.storage.list(paths.PROVENANCE)) < LIMITS.files_per_pack
     assert [Shelf(place.storage).load(ref, epoch) for epoch, ref, _ in files] == begun
 
 

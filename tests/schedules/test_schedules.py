@@ -16,11 +16,10 @@ import pytest
 
 from kafka_eos import Pipeline, open_task
 from kafka_eos.embedded import open_plan
-from kafka_eos.operators import firing
+from kafka_eos.limits import LIMITS, Limits
 from kafka_eos.operators.event_time import Pace
 from kafka_eos.settings import Settings
 from kafka_eos.spark import open_level
-from kafka_eos.state import panes, timers
 from kafka_eos.state.backends import open_backend
 from tests.marks import campaign
 from tests.schedules import batches, expiring, lives, pipelines, verbs
@@ -31,22 +30,24 @@ CASES = {**pipelines.CASES, **verbs.CASES, **expiring.CASES}
 SEEDS = int(os.environ.get("SEEDS", "40"))
 FEW, FEW_LIVES = 10, 4
 """Rows of a split at most, and lives, of the one that is always run."""
-_AT_A_TIME = (
-    *((firing, "_AT_ONCE"), (firing, "_SILENT")),
-    *((panes, "_AT_ONCE"), (panes, "_DIVIDED")),
-    (timers, "_PAGE"),
-)
-"""What is done so many at a time is done one at a time."""
 
 
 @pytest.fixture
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time goes on with each batch, and what it makes due is done one firing at a time."""
+    """Time goes on with each batch, what it makes due is done one firing at a time, and every limit is tiny."""
     clock = count()
+    for name, value in Limits.tiny().items():
+        monkeypatch.setattr(LIMITS, name, value)
     monkeypatch.setattr(open_plan, "_TICK", 0.0)
     monkeypatch.setattr(open_plan, "STEADILY", Pace(0.0, lambda: next(clock) / 1000, slice=0.0))
-    for module, name in _AT_A_TIME:
-        monkeypatch.setattr(module, name, 1)
+    for name in (
+        "rows_per_firing",
+        "firings_per_slice",
+        "pane_keys_per_batch",
+        "pane_keys_per_share",
+        "timers_per_page",
+    ):
+        monkeypatch.setattr(LIMITS, name, 1)
 
 
 @pytest.mark.parametrize("seed", [0, *(campaign(seed) for seed in range(1, SEEDS))])

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from kafka_eos.errors import ConfigError, Fatal
-from kafka_eos.structured_streaming import ledger as ledgers
+from kafka_eos.limits import LIMITS
 from kafka_eos.structured_streaming.batch import Batch
 from kafka_eos.structured_streaming.finaliser import Finaliser
 from kafka_eos.structured_streaming.ledger import Promise
@@ -64,7 +64,7 @@ def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
 
 def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(settling: Settling) -> None:
     """Spark's part of the checkpoint is lost, ours is there: Spark begins with batch 0."""
-    ledger, last = settling.ledger, ledgers.RETAINED
+    ledger, last = settling.ledger, LIMITS.settled_batches_kept
     for n in range(last + 1):
         done = Promise(job=ledger.job, batch=n, term=1, created_at=0, scope="", records=1, digest=1, transactions=())
         ledger.promise(done)
@@ -82,7 +82,7 @@ def test_a_checkpoint_older_than_its_output(
     kind: str, retained: int, totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first batch is forgotten, or is remembered and comes out otherwise."""
-    monkeypatch.setattr(ledgers, "RETAINED", retained)
+    monkeypatch.setattr(LIMITS, "settled_batches_kept", retained)
     totals.kind = kind
     totals.run(spark)
     last = totals.decided()

@@ -18,6 +18,7 @@ from kafka_eos.connectors.files.names import partition
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, JobContext, TaskContext
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
@@ -59,8 +60,8 @@ def test_each_partition_has_one_file_however_many_there_are(tmp_path: Path, part
 def test_what_is_too_much_for_memory_is_written_the_largest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 2)
-    monkeypatch.setattr(open_files, "MOST_HELD", 300_000)
+    monkeypatch.setattr(LIMITS, "open_files", 2)
+    monkeypatch.setattr(LIMITS, "open_file_bytes", 300_000)
     rows = [Row(n, "x" * 20_000 if n % 20 == 19 else "") for n in range(600)]
     sink = FileSink(tmp_path, value=Row, format=form, partition_by=lambda row: {"p": row.id % 20})
     committables = staged(sink, [rows[begin : begin + 20] for begin in range(0, 600, 20)])
@@ -72,7 +73,7 @@ def test_what_is_too_much_for_memory_is_written_the_largest_first(
 def test_rows_of_open_files_are_written_when_all_together_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_files, "MOST_HELD", 200_000)
+    monkeypatch.setattr(LIMITS, "open_file_bytes", 200_000)
     sink = FileSink(tmp_path, value=Row, format="parquet", partition_by=lambda row: {"p": row.id % 3})
     committables = staged(sink, [[Row(n, str(n) * 3000)] for n in range(90)])
     groups = [pq.ParquetFile(tmp_path / str(each.payload["staged"])).num_row_groups for each in committables]
@@ -93,7 +94,7 @@ def test_many_small_blocks_of_parquet_take_little_more_than_their_rows() -> None
 
 
 def test_files_that_wait_end_where_the_sink_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(LIMITS, "open_files", 1)
     sink = FileSink(tmp_path, value=Row, roll=Roll(rows=2), partition_by=lambda row: {"p": row.id % 2})
     committables = staged(sink, [[Row(n) for n in range(7)]] * 1)
 
@@ -120,7 +121,7 @@ def timed(sink: FileSink, given: Sequence[tuple[float, Sequence[int]]], monkeypa
 def test_a_row_that_comes_after_the_time_of_a_file_begins_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", at_once)
+    monkeypatch.setattr(LIMITS, "open_files", at_once)
     sink = FileSink(tmp_path, value=Row, roll=Roll(seconds=60), partition_by=lambda row: {"p": row.id % 2})
     given = [(1000.0, (0, 1)), (1059.9, (2, 3)), (1060.0, (4, 5)), (1100.0, (6,)), (1119.0, (7,))]
 
@@ -128,7 +129,7 @@ def test_a_row_that_comes_after_the_time_of_a_file_begins_another(
 
 
 def test_the_time_of_rows_that_waited_for_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(LIMITS, "open_files", 1)
     sink = FileSink(tmp_path, value=Row, roll=Roll(rows=3, seconds=60), partition_by=lambda row: {"p": row.id % 2})
     given = [(1000.0, (0, 1)), (1050.0, (2, 4)), (1055.0, (3,)), (1060.0, (5,))]
 

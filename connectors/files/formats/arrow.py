@@ -25,13 +25,10 @@ from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of,
 from kafka_eos.connectors.rejecting import BadRows, each_row
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import Codec
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import JsonCodec
 from kafka_eos.schemas.types import is_model, is_record, type_name
 
-_MOST_HELD: Final = 32 << 20
-"""Bytes after which a group of rows is written, however few they are."""
-_JOINED: Final = 256
-"""Tables that wait apart. Many small ones take far more than their bytes, so they are joined."""
 _EACH_TABLE: Final = 6 << 10
 """Bytes that a table of some columns takes besides its rows."""
 _TYPES: Final[Mapping[Any, pa.DataType]] = {
@@ -198,10 +195,10 @@ class _Parquet:
         self._rows += block.num_rows
         self._bytes += block.nbytes
         self._apart += 1
-        if self._apart >= _JOINED:
+        if self._apart >= LIMITS.tables_per_row_group:
             self._waiting[-self._apart :] = [pa.concat_tables(self._waiting[-self._apart :]).combine_chunks()]
             self._apart = 0
-        if self._rows >= self._row_group or self._bytes >= _MOST_HELD:
+        if self._rows >= self._row_group or self._bytes >= LIMITS.row_group_bytes:
             self.flush()
 
     @property

@@ -23,11 +23,10 @@ from kafka_eos.connectors.plain_rows import said
 from kafka_eos.connectors.rejecting import each_row
 from kafka_eos.errors import ConfigError, PlanError
 from kafka_eos.interfaces import Codec, Json
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import AvroCodec, JsonCodec
 from kafka_eos.schemas.languages.avro.values import ready
 
-_BLOCK: Final = 64 << 10
-"""Bytes of records after which a block is written."""
 _BAD_DATA: Final = (ValueError, TypeError, LookupError, OverflowError)
 
 
@@ -131,10 +130,11 @@ class _Container:
         out.write(b"Obj\x01" + _long(len(meta)) + pairs + _long(0) + self._sync)
 
     def write(self, block: Chunks) -> None:
+        full = LIMITS.avro_block_bytes
         for record in block:
             self._records.append(record)
             self._size += len(record)
-            if self._size >= _BLOCK:
+            if self._size >= full:
                 self.flush()
 
     @property

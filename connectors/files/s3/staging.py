@@ -14,9 +14,8 @@ from kafka_eos.connectors.files.s3.client import Bucket
 from kafka_eos.connectors.files.s3.names import UploadPromise, name_of
 from kafka_eos.errors import ConfigError, Fenced
 from kafka_eos.interfaces import Json
+from kafka_eos.limits import LIMITS
 
-PART: Final = 8 << 20
-"""Bytes of a part. S3 takes none that is smaller than 5 MiB but the last, and 10,000 of them."""
 _MOST: Final = 10_000
 
 
@@ -35,8 +34,8 @@ class UploadFile:
         if not self._gone:  # a library may write an end to what was let go
             self._waiting += data
             self.size += len(data)
-            while len(self._waiting) >= PART:
-                self._send(PART)
+            while len(self._waiting) >= LIMITS.upload_part_bytes:
+                self._send(LIMITS.upload_part_bytes)
         return len(data)
 
     def finish(self) -> None:

@@ -15,9 +15,8 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import ClusterSeen, metadat
 from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen, Fetched, batches_in, fetch
 from kafka_eos.connectors.kafka.rpc.wire import Malformed
 from kafka_eos.errors import Retryable, UserError
+from kafka_eos.limits import LIMITS
 
-_AT_ONCE: Final = 8 << 20
-"""Bytes of one answer; one batch may be larger."""
 _ATTEMPT_SECONDS: Final = 5.0
 """For one leader, before it is asked who leads now."""
 
@@ -46,7 +45,7 @@ class Logs(Asking):
     def _fetched(self, topic: str, partition: int, start: int) -> Fetched:
         deadline = time.monotonic() + self._patience
         while True:
-            request = fetch(topic, partition, start, _AT_ONCE)
+            request = fetch(topic, partition, start, LIMITS.log_fetch_bytes)
             try:
                 leader = self._leader(topic, partition)
                 answer = self._ask(request, leader, lambda found: found.error, seconds=_ATTEMPT_SECONDS)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from kafka_eos.checkpoints import packing, packs, paths, provenance
-from kafka_eos.checkpoints.packing import EPOCHS, GROUPS, Packer
-from kafka_eos.checkpoints.packs import FULL, MANY
+from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.paths import Older, Pack, Single
 from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, Unstored
+from kafka_eos.limits import LIMITS
 
 Files = Sequence[tuple[Epoch, FileRef, bytes]]
 
@@ -55,7 +55,7 @@ def pack(storage: JobStorage) -> None:
 
 
 def test_many_files_become_few_and_every_one_is_found(storage: JobStorage) -> None:
-    some = files(3 * MANY + 5, each=2)
+    some = files(3 * LIMITS.files_per_pack + 5, each=2)
     store(storage, some)
 
     pack(storage)
@@ -68,7 +68,7 @@ def test_many_files_become_few_and_every_one_is_found(storage: JobStorage) -> No
 
 
 def test_many_packs_become_one(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packs, "MANY", 4)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     some = files(4 * 4 * 4 + 4 + 1)
     store(storage, some)
 
@@ -80,7 +80,7 @@ def test_many_packs_become_one(storage: JobStorage, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_large_stays_as_it_is(storage: JobStorage) -> None:
-    large, small = files(2, size=FULL), files(3, first=5, size=FULL // 2)
+    large, small = files(2, size=LIMITS.pack_bytes), files(3, first=5, size=LIMITS.pack_bytes // 2)
     store(storage, [*large, *small])
 
     pack(storage)
@@ -90,18 +90,18 @@ def test_what_is_large_stays_as_it_is(storage: JobStorage) -> None:
 
 
 def test_files_of_before_stay_and_are_found(storage: JobStorage) -> None:
-    some = files(MANY + 1)
+    some = files(LIMITS.files_per_pack + 1)
     for _, ref, content in some:
         storage.publish(paths.provenance_name(Older(ref.sha256)), content)
 
     pack(storage)
 
-    assert kinds(storage) == (MANY + 1, 0)
+    assert kinds(storage) == (LIMITS.files_per_pack + 1, 0)
     assert all_there(storage, some)
 
 
 def test_a_file_that_a_later_epoch_has_committed_is_found(storage: JobStorage) -> None:
-    some = files(MANY)
+    some = files(LIMITS.files_per_pack)
     store(storage, some)
     pack(storage)
 
@@ -153,7 +153,7 @@ def away() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Files:
     """Files for two rounds of packing packs, read one after the other."""
-    monkeypatch.setattr(packs, "MANY", 3)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 3)
     monkeypatch.setattr(packing, "AT_ONCE", 1)
     return files(3 * 3 + 2)
 
@@ -212,18 +212,18 @@ def test_wherever_it_is_packed_while_somebody_reads_every_file_is_found(few: Fil
 
 def test_what_cannot_be_packed_now_is_said_and_packed_later() -> None:
     storage, said = Interrupted(), list[str]()
-    some = files(MANY)
+    some = files(LIMITS.files_per_pack)
     store(storage, some)
     packer = Packer(storage, said.append)
-    storage.left, storage.then = 1 + MANY + 1, away  # where the pack is published
+    storage.left, storage.then = 1 + LIMITS.files_per_pack + 1, away  # where the pack is published
 
     packer.forgotten(0)
     storage.left = -1
-    packer.forgotten(EPOCHS - 1)
+    packer.forgotten(LIMITS.epochs_per_packing - 1)
 
     assert len(said) == 1
     assert "away" in said[0]
-    assert kinds(storage) == (MANY, 0)
+    assert kinds(storage) == (LIMITS.files_per_pack, 0)
     packer.forgotten(1)
     assert kinds(storage) == (0, 1)
     assert all_there(storage, some)
@@ -245,22 +245,22 @@ class Unreadable(MemoryStorage):
 
 
 def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_packed_when_it_can_be() -> None:
-    storage, said, some = Unreadable(), list[str](), files(3 * MANY)
+    storage, said, some = Unreadable(), list[str](), files(3 * LIMITS.files_per_pack)
     store(storage, some)
     packer = Packer(storage, said.append)
     bad = provenance.name_of(some[0][1], some[0][0])
     storage.bad = frozenset([bad])
 
     packer.forgotten(0)
-    packer.forgotten(EPOCHS)
+    packer.forgotten(LIMITS.epochs_per_packing)
 
     assert kinds(storage) == (1, 3)
     assert len(said) == 1, "it is said once"
     assert bad in said[0]
     assert "bad blocks" in said[0]
     storage.bad = frozenset()
-    store(storage, more := files(MANY, first=1_000))
-    packer.forgotten(EPOCHS)
+    store(storage, more := files(LIMITS.files_per_pack, first=1_000))
+    packer.forgotten(LIMITS.epochs_per_packing)
     assert kinds(storage) == (1, 4)
     assert bad not in storage.list(paths.PROVENANCE)
     assert all_there(storage, [*some, *more])
@@ -268,7 +268,7 @@ def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_pack
 
 def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are tried first, once, and from then on last: after the packs that are packed again, too."""
-    monkeypatch.setattr(packs, "MANY", 4)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Unreadable(), list[str](), files(5 * 4)
     store(storage, some)
     storage.bad = frozenset(provenance.name_of(ref, epoch) for epoch, ref, _ in some[:4])
@@ -276,7 +276,7 @@ def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed(monkeypa
 
     packer.forgotten(0)
     first = kinds(storage), len(storage.reads)
-    packer.forgotten(EPOCHS)
+    packer.forgotten(LIMITS.epochs_per_packing)
 
     assert first == ((5 * 4, 0), 4), "a store that answers nothing is not asked for all that it has"
     assert kinds(storage) == (4, 1)
@@ -291,13 +291,13 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed(monkeypa
                 raise PermissionError(errno.EPERM, "immutable")
             super().delete_all(names)
 
-    monkeypatch.setattr(packs, "MANY", 4)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Undeletable(), list[str](), files(5 * 4)
     store(storage, some)
     packer = Packer(storage, said.append)
 
     for _ in range(4):
-        packer.forgotten(EPOCHS)
+        packer.forgotten(LIMITS.epochs_per_packing)
 
     alone, packed = kinds(storage)
     assert alone == 4
@@ -317,19 +317,19 @@ def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once(monkeypatch
                 raise PermissionError(errno.EPERM, "immutable")
             super().delete_all(names)
 
-    monkeypatch.setattr(packs, "MANY", 4)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Immutable(), list[str](), files(3 * 4)
     store(storage, some)
     oldest_of_a_group = [provenance.name_of(ref, epoch) for epoch, ref, _ in some[::4]]
     storage.stuck = frozenset(oldest_of_a_group)
     packer = Packer(storage, said.append)
     for _ in range(3):
-        packer.forgotten(EPOCHS)
+        packer.forgotten(LIMITS.epochs_per_packing)
     assert kinds(storage)[0] == 3 * 4
     storage.stuck = frozenset(oldest_of_a_group[:1])
 
     for _ in range(3):
-        packer.forgotten(EPOCHS)
+        packer.forgotten(LIMITS.epochs_per_packing)
 
     assert kinds(storage)[0] == 4, "only what goes with the one that still cannot be deleted"
     assert all_there(storage, some)
@@ -337,8 +337,8 @@ def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once(monkeypatch
 
 def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """No epoch begins before a look is done, and there may be a backlog of days."""
-    monkeypatch.setattr(packs, "MANY", 4)
-    storage, some = Unreadable(), files(3 * 4 * GROUPS)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
+    storage, some = Unreadable(), files(3 * 4 * LIMITS.packs_per_round)
     store(storage, some)
     packer = Packer(storage, pytest.fail)
     at_once = list[int]()
@@ -348,14 +348,14 @@ def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on(monkeyp
         packer.forgotten(1)
         at_once.append(len(storage.reads) - before)
 
-    assert at_once[:3] == [4 * GROUPS] * 3
+    assert at_once[:3] == [4 * LIMITS.packs_per_round] * 3
     assert kinds(storage)[0] == 0
-    assert all(reads <= 4 * GROUPS for reads in at_once)
+    assert all(reads <= 4 * LIMITS.packs_per_round for reads in at_once)
     assert all_there(storage, some)
 
 
 def test_what_is_not_of_this_package_is_said_once_and_left_as_it_is(storage: JobStorage) -> None:
-    some, said = files(MANY), list[str]()
+    some, said = files(LIMITS.files_per_pack), list[str]()
     store(storage, some)
     made, content = packs.encode(Epoch(1), Epoch(1), {})
     stray = f"{paths.provenance_name(made)}.bak"
@@ -363,7 +363,7 @@ def test_what_is_not_of_this_package_is_said_once_and_left_as_it_is(storage: Job
     packer = Packer(storage, said.append)
 
     packer.forgotten(0)
-    packer.forgotten(EPOCHS)
+    packer.forgotten(LIMITS.epochs_per_packing)
 
     assert kinds(storage) == (0, 1)
     assert len(said) == 1
@@ -373,7 +373,7 @@ def test_what_is_not_of_this_package_is_said_once_and_left_as_it_is(storage: Job
 
 
 def test_hidden_files_of_the_file_system_are_passed_over(tmp_path: Path) -> None:
-    storage, some = LocalStorage(tmp_path / "job"), files(MANY)
+    storage, some = LocalStorage(tmp_path / "job"), files(LIMITS.files_per_pack)
     store(storage, some)
     hidden = tmp_path / "job" / paths.PROVENANCE / ".nfs000000000000a1b200000001"
     hidden.write_bytes(b"deleted while somebody reads it")
@@ -385,12 +385,12 @@ def test_hidden_files_of_the_file_system_are_passed_over(tmp_path: Path) -> None
 
 
 def test_who_misses_a_file_that_was_packed_reads_no_pack_that_cannot_hold_it() -> None:
-    storage, some = Unreadable(), files(5 * MANY + MANY // 2)
+    storage, some = Unreadable(), files(5 * LIMITS.files_per_pack + LIMITS.files_per_pack // 2)
     store(storage, some)
     pack(storage)
     shelf, (epoch, ref, content) = Shelf(storage), some[-1]
     assert shelf.load(ref, epoch) == content
-    store(storage, files(MANY // 2, first=1_000))
+    store(storage, files(LIMITS.files_per_pack // 2, first=1_000))
     pack(storage)
     storage.reads.clear()
 
@@ -420,7 +420,7 @@ def test_who_misses_a_pack_that_is_listed_still_finds_the_file_in_another() -> N
 
 
 def test_a_damaged_file_is_left_as_it_is_and_said_once(storage: JobStorage) -> None:
-    some, said = files(MANY + 1), list[str]()
+    some, said = files(LIMITS.files_per_pack + 1), list[str]()
     store(storage, some)
     epoch, ref, content = some[3]
     name = provenance.name_of(ref, epoch)
@@ -441,15 +441,17 @@ def test_a_damaged_file_is_left_as_it_is_and_said_once(storage: JobStorage) -> N
 
 def test_files_are_not_deleted_for_a_pack_of_them_that_is_damaged(storage: JobStorage) -> None:
     """It was made before by a round that did not come to the deletion."""
-    some, said = files(MANY), list[str]()
+    some, said = files(LIMITS.files_per_pack), list[str]()
     store(storage, some)
-    made, content = packs.encode(Epoch(1), Epoch(MANY), {ref.sha256: content for _, ref, content in some})
+    made, content = packs.encode(
+        Epoch(1), Epoch(LIMITS.files_per_pack), {ref.sha256: content for _, ref, content in some}
+    )
     storage.publish(paths.provenance_name(made), content[:-1])
 
     Packer(storage, said.append).pack()
 
     assert len(said) == 1
-    assert kinds(storage) == (MANY, 1)
+    assert kinds(storage) == (LIMITS.files_per_pack, 1)
     assert all_there(storage, some)
 
 
@@ -476,7 +478,7 @@ def test_after_thousands_of_epochs_of_six_workers_there_are_a_few_hundred_files(
         packer.forgotten(1)
 
     alone, packed = kinds(storage)
-    assert alone < MANY + 6 * EPOCHS
-    assert packed < MANY + sum(ref.size for _, ref, _ in some) / FULL + 1
+    assert alone < LIMITS.files_per_pack + 6 * LIMITS.epochs_per_packing
+    assert packed < LIMITS.files_per_pack + sum(ref.size for _, ref, _ in some) / LIMITS.pack_bytes + 1
     assert len(some) == 15_000
     assert all_there(storage, some[::7])

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.checkpoints import packs, paths
-from kafka_eos.checkpoints.packs import FULL, MANY
 from kafka_eos.checkpoints.paths import Older, Pack, Single
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch
+from kafka_eos.limits import LIMITS
 
 SHA = "ab" * 32
 FILES = {hashlib.sha256(content).hexdigest(): content for content in (b"", b"one", b"two", bytes(1000))}
 
 epochs = st.integers(0, 10**14).map(Epoch)
 digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
-singles = st.builds(Single, epochs, st.integers(0, 2 * FULL), digests)
+singles = st.builds(Single, epochs, st.integers(0, 2 * LIMITS.pack_bytes), digests)
 
 
 @given(singles | st.builds(Pack, epochs, epochs, st.integers(0, 10**12), digests) | digests.map(Older))
@@ -76,13 +76,13 @@ def test_a_group_is_full_or_has_many_and_what_is_full_is_left_alone(files: list[
     found = packs.groups(files)
 
     packed = [file for group in found for file in group]
-    assert packed == sorted(file for file in files if file.size < FULL)[: len(packed)]
+    assert packed == sorted(file for file in files if file.size < LIMITS.pack_bytes)[: len(packed)]
     for group in found:
         together = sum(file.size for file in group)
-        assert len(group) == MANY or (together >= FULL and len(group) > 1)
-        assert sum(file.size for file in group[:-1]) < FULL
+        assert len(group) == LIMITS.files_per_pack or (together >= LIMITS.pack_bytes and len(group) > 1)
+        assert sum(file.size for file in group[:-1]) < LIMITS.pack_bytes
     left = sorted(set(files) - set(packed))
-    assert sum(file.size < FULL for file in left) < MANY
+    assert sum(file.size < LIMITS.pack_bytes for file in left) < LIMITS.files_per_pack
 
 
 def test_a_span_is_from_the_oldest_to_the_newest() -> None:

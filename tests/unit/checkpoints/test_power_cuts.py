@@ -19,7 +19,7 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
 import kafka_eos
-from kafka_eos.checkpoints import packs, paths, provenance, retention, savepoints, verify
+from kafka_eos.checkpoints import paths, provenance, retention, savepoints, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, load, publish
 from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.provenance import Shelf
@@ -28,6 +28,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, StateHandle, Unstored
+from kafka_eos.limits import LIMITS
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
 Check = Callable[[Path], None]
@@ -121,7 +122,7 @@ def _all_provenance(root: Path) -> None:
 def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "MANY", 3)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 3)
     storage = LocalStorage(root / "job")
     for number in range(3):
         ref, content = _provenance(number)

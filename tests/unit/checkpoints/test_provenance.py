@@ -17,13 +17,13 @@ from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
 from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.packs import MANY
 from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.retention import retain
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, FileRef, Unstored
+from kafka_eos.limits import LIMITS
 
 CONTENT = b"where it came from"
 REF = FileRef("4-0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
@@ -112,7 +112,7 @@ def test_verify_names_a_file_that_only_the_ledger_knows_and_one_that_only_a_mani
 
 def packed(storage: JobStorage) -> str:
     """Epochs whose files are in one pack, but for the last two; its name."""
-    committed(storage, MANY + 2)
+    committed(storage, LIMITS.files_per_pack + 2)
     retain(storage, JOB, 1, lambda: None)
     Packer(storage, pytest.fail).pack()
     (name,) = (name for name in storage.list(paths.PROVENANCE) if "pack" in name)
@@ -130,7 +130,7 @@ def test_verify_reads_packs_and_names_one_that_is_damaged_and_what_may_have_been
     damaged = verify.verify_job(storage, JOB)
 
     assert sound == []
-    assert len(gone) == MANY
+    assert len(gone) == LIMITS.files_per_pack
     assert all("missing, and in no pack" in problem.what for problem in gone)
     assert damaged[0].object == name
     assert {problem.object for problem in damaged[1:]} == {problem.object for problem in gone}
@@ -154,16 +154,17 @@ def test_verify_names_the_nearest_of_several_damaged_packs_that_may_hold_a_file(
     name = packed(storage)
     storage.delete(name)
     damaged = list[str]()
-    for last in (MANY // 2, MANY):
+    for last in (LIMITS.files_per_pack // 2, LIMITS.files_per_pack):
         other, content = packs.encode(Epoch(1), Epoch(last), {})
         damaged.append(paths.provenance_name(other))
         storage.publish(damaged[-1], content[:-1])
 
     problems = verify.verify_job(storage, JOB)
 
-    (newest,) = (each.what for each in problems if each.object.startswith(f"{paths.PROVENANCE}/{MANY:012d}-"))
+    first = f"{paths.PROVENANCE}/{LIMITS.files_per_pack:012d}-"
+    (newest,) = (each.what for each in problems if each.object.startswith(first))
     assert newest.endswith(f"missing, or in the damaged {damaged[1]}, or in another of 2 that are damaged")
-    assert len(problems) == 2 + MANY
+    assert len(problems) == 2 + LIMITS.files_per_pack
 
 
 def test_verify_names_what_is_not_of_this_package_and_nothing_that_is_hidden(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_verify_names_what_is_not_of_this_package_and_nothing_that_is_hidden(tmp
 def test_beside_a_damaged_pack_verify_names_a_file_that_was_never_in_it(storage: JobStorage) -> None:
     """It is older than all that the pack holds."""
     name = packed(storage)
-    other, content = packs.encode(Epoch(2), Epoch(MANY), {})
+    other, content = packs.encode(Epoch(2), Epoch(LIMITS.files_per_pack), {})
     storage.publish(paths.provenance_name(other), content[:-1])
     storage.delete(name)
 
@@ -205,7 +206,7 @@ def test_verify_finds_no_fault_with_files_that_a_running_job_packs_meanwhile() -
         lists = 0
 
     storage = Running()
-    committed(storage, MANY)
+    committed(storage, LIMITS.files_per_pack)
     storage.list(paths.PROVENANCE)
 
     assert verify.verify_job(storage, JOB) == []

@@ -18,6 +18,7 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos.limits import LIMITS
 from kafka_eos.protocol import retention as rules
 
 
@@ -158,7 +159,7 @@ def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(
     tmp_path: Path, when: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even one that was there, is named no longer, and has just been found stored already: in no later batch."""
-    monkeypatch.setattr(retention, "BATCH", 1)
+    monkeypatch.setattr(LIMITS, "objects_per_delete", 1)
     (tmp_path / "new").write_bytes(content)
     storage = TakenOver(tmp_path / "new", when)
     job(storage, tmp_path, 5)

@@ -16,6 +16,7 @@ from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import FileRef
+from kafka_eos.limits import LIMITS
 
 NAME = "manifests/000000000001-00000001.json"
 
@@ -127,7 +128,7 @@ def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
     storage: JobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of a process that another machine begins later, whose clock is slow."""
-    monkeypatch.setattr(remote, "SEGMENT_LINES", 2)
+    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
     clock = iter(range(2_000_000_000_000, 0, -1000))
     monkeypatch.setattr(remote.time, "time_ns", lambda: next(clock) * 1_000_000)
     writers = [storage, RemoteStorage(storage._store) if isinstance(storage, RemoteStorage) else storage]

@@ -18,12 +18,14 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
+from kafka_eos.limits import LIMITS
+
 pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
 
 from checkpoint_samples import JOB, MANIFEST
 
-from kafka_eos.checkpoints import ledger, packing, packs, paths, provenance, remote, retention
+from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention
 from kafka_eos.checkpoints.ledger import EpochLedger
 from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
@@ -55,11 +57,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> MakePlace:
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "SEGMENT_LINES", 2)
+    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
     monkeypatch.setattr(LocalFiles, "_log", lambda self, name: LocalLog(self.root, name, full=10))
-    monkeypatch.setattr(packs, "MANY", 2)
+    monkeypatch.setattr(LIMITS, "files_per_pack", 2)
     monkeypatch.setattr(packing, "AT_ONCE", 1)
-    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(LIMITS, "objects_per_delete", 2)
 
 
 def grown(before: View, now: View) -> bool:

@@ -38,6 +38,7 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug, PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
+from kafka_eos.limits import LIMITS
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
@@ -46,7 +47,6 @@ from kafka_eos.plan import Plan, Windows
 from kafka_eos.provenance import column, parse
 from kafka_eos.records import Batch
 from kafka_eos.schemas import wire_codec
-from kafka_eos.state import panes
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.evolution import UNFIRED
 from kafka_eos.state.layout import span_of
@@ -589,7 +589,7 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
     tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before any row, any watermark, and any result by the clock."""
-    monkeypatch.setattr(panes, "_AT_ONCE", 1)
+    monkeypatch.setattr(LIMITS, "pane_keys_per_batch", 1)
     plan = flow(lambda s: summed(s.window(KINDS["tumbling"], trigger=on_clock(every=10)))).plan()
     now = [1_700_000_000_000]
     bench = Bench(plan, tmp_path, closing, pace=Pace(0.0, lambda: 0.0, slice=0.0), clock=lambda: now[0])

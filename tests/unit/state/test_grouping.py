@@ -16,6 +16,7 @@ from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.exchange.routing import router
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
+from kafka_eos.limits import LIMITS
 from kafka_eos.plan import KeyBy
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
@@ -238,7 +239,7 @@ def old_savepoint(rocks: World, path: Path) -> Snapshot:
 def test_a_savepoint_of_an_older_epoch_is_read_and_begins_a_job_by_the_present_hash(
     rocks: World, tmp_path: Path, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(savepoints, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(LIMITS, "savepoint_part_bytes", part_bytes)
     descriptor, content = SHAPES["value"]
     found = old_savepoint(rocks, tmp_path / "savepoint")
     handles = found.handles_of("total")

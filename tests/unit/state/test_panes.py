@@ -19,8 +19,8 @@ from state_world import Kind, World, snapshot
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state import panes
 from kafka_eos.state.evolution import describe
 from kafka_eos.state.fitting import fitting
 from kafka_eos.state.keygroups import key_group_range
@@ -76,7 +76,7 @@ def test_each_value_is_given_out_once_whatever_comes_in_between(
     ``older``: what is stored is a map of times, as an earlier version had it, and is restored.
     """
     model: dict[tuple[str, int], int] = {}
-    with TemporaryDirectory() as directory, patch.object(panes, "_AT_ONCE", 500 if at_once else 1):
+    with TemporaryDirectory() as directory, patch.object(LIMITS, "pane_keys_per_batch", 500 if at_once else 1):
         world = World(kind, MemoryStorage(), Path(directory))
         part, passed = Part(world.open(cache_entries=limit)), -4
         for step, pane, what in steps:
@@ -326,7 +326,7 @@ def test_what_has_not_changed_stays_in_each_of_several_subtasks(world: World, su
 def test_a_pane_comes_once_whatever_memory_lets_go_and_whichever_late_rows_ask_while_it_is_given_out(
     world: World, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(panes, "_AT_ONCE", 1)
+    monkeypatch.setattr(LIMITS, "pane_keys_per_batch", 1)
     part = Part(world.open(cache_entries=limit))
     part.add(7, KEYS)
     snapshot(world, part.backend)

@@ -23,6 +23,7 @@ from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, SplitId
 from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
+from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import (
     AvroCodec,
     Counted,
@@ -150,7 +151,7 @@ def test_state_moves_between_backends_and_parallelisms(job: Job, source: Kind, t
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 def test_large_state_is_stored_in_parts(job: Job, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "PART_BYTES", 1000)
+    monkeypatch.setattr(LIMITS, "savepoint_part_bytes", 1000)
 
     snapshot = job.savepoint(kind, 2, OPERATORS)
 
@@ -315,7 +316,7 @@ def test_a_namespace_is_one_of_a_key(job: Job) -> None:
 def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_parquet(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_eos.state.snapshot._BATCH", 2)
+    monkeypatch.setattr(LIMITS, "state_rows_per_block", 2)
     values = {f"k{n}": {"n": n, "note": "late" if n == 7 else None} for n in range(8)}
     path = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, MsgpackCodec(dict)): values}}).path
     target = tmp_path / "out.parquet"

@@ -14,9 +14,9 @@ from state_world import World, snapshot
 
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateHandle, Timers, Ttl
+from kafka_eos.limits import LIMITS
 from kafka_eos.records import BEGINNING
 from kafka_eos.schemas import KeyCodec
-from kafka_eos.state import timers as module
 from kafka_eos.state.keygroups import GROUPING, OLDEST, Grouping, key_group_range
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.memory import MemoryRows
@@ -153,7 +153,7 @@ OPS = st.lists(
 def test_any_number_in_memory_and_on_disk_fires_what_a_sorted_set_would(
     ops: Sequence[tuple[str, int, int]], limit: int, page: int
 ) -> None:
-    with patch.object(module, "_PAGE", page):
+    with patch.object(LIMITS, "timers_per_page", page):
         rows = MemoryRows()
         found, model, now = pending(rows, limit), set[tuple[int, int]](), 0
         assert fired(found, 0) == []
@@ -224,7 +224,7 @@ def test_how_many_are_pending_is_told_when_very_many_are_set_once_more() -> None
 
 
 def test_far_timers_take_no_memory() -> None:
-    with patch.object(module, "_PAGE", 2):
+    with patch.object(LIMITS, "timers_per_page", 2):
         found = pending(MemoryRows(), limit=10)
         for key in range(5000):
             found.add(key, 1 + key)
@@ -337,7 +337,7 @@ def test_what_a_snapshot_has_left_may_be_deleted_first_and_comes_page_by_page(wo
     first = next(iter(found.due(9)))[1]
     handle = snapshot(world, backend)
 
-    with patch.object(module, "_PAGE", 7):
+    with patch.object(LIMITS, "timers_per_page", 7):
         (again,) = opened(world, [handle], 1)
         again.remove("k77", 5)
 
