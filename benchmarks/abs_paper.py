@@ -20,7 +20,9 @@ from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, 
 from benchmarks.jobs import NEVER, Window, measure
 from benchmarks.plots import Row
 
-MODES = ("aligned", "unaligned", "synchronous")
+_STOPPED = "synchronous"
+"""The paper's global stop: no setting of the job, see ``apps/shuffles.py``."""
+MODES = ("aligned", "unaligned", _STOPPED)
 INTERVALS = (10.0, 5.0, 3.0, 1.0, 0.5, 0.1)
 _OFTEN = 3.0
 """Longer intervals take too long to be measured in every turn."""
@@ -40,7 +42,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
 def _point(options: argparse.Namespace, home: Path, turn: int, mode: str, interval: float | None) -> Row:
     settings = {
         "parallelism": options.workers,
-        "checkpoint_mode": mode,
+        **({"BENCH_STOP_THE_WORLD": 1} if mode == _STOPPED else {"checkpoint_mode": mode}),
         "checkpoint_interval": NEVER if interval is None else interval,
         "BENCH_KEYS": options.keys,
     }

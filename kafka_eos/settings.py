@@ -214,8 +214,8 @@ class Settings(BaseModel):
 
     The Spark engine has a default of its own: one task for each core of the cluster.
     """
-    checkpoint_mode: Literal["aligned", "unaligned", "at-least-once", "synchronous"] = "aligned"
-    """What barriers do to rows between workers; see docs/barriers.md. ``synchronous`` is for comparison only."""
+    checkpoint_mode: Literal["aligned", "unaligned", "at-least-once"] = "aligned"
+    """What barriers do to rows between workers; see docs/barriers.md."""
     aligned_timeout: Duration = 0.0
     """Unaligned: how long barriers wait for each other before they overtake."""
     buffer_timeout: Duration = 0.005

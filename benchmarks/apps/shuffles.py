@@ -1,13 +1,22 @@
 """The topology of the ABS paper's experiment: six operators, three full shuffles, per-key state in each of three.
 
 source → map ⇒ fold ⇒ process ⇒ process → sink          (⇒ is key_by, each by another key)
+
+With ``BENCH_STOP_THE_WORLD`` the whole job is at a halt at each checkpoint, as the paper's comparison is.
 """
 
+import os
 from collections.abc import Iterable
+from functools import partial
 
 from benchmarks.apps.events import COUNT, COUNTERS, KEYS, Event, ring
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
+from kafka_eos.embedded import supervisor
+from kafka_eos.protocol.policy import Policy
+
+if os.environ.get("BENCH_STOP_THE_WORLD"):
+    supervisor.Policy = partial(Policy, halts=True)  # type: ignore[misc, assignment]
 
 
 def greater(event: Event) -> Event:

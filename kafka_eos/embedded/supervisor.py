@@ -78,7 +78,6 @@ class Supervisor:
             cadence=cadence,
             tolerated=settings.tolerated_checkpoint_failures,
             search_every=DISCOVERY_INTERVAL,
-            halts=settings.checkpoint_mode == "synchronous",
             halts_at_end=bool(self._plan.feedbacks),
             may_leave=not self._ran,
             patience=settings.worker_timeout,

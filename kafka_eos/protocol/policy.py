@@ -18,7 +18,7 @@ class Policy:
     ``batches``  an epoch reads up to given positions and leaves nothing under way: it begins when there is something
         to read, also while the one before it is committed, and no last one is needed. Otherwise epochs are barriers in
         a stream.
-    ``halts``  every epoch finds the whole job at a halt
+    ``halts``  every epoch finds the whole job at a halt: a benchmark compares barriers with that
     ``halts_at_end``  the last epoch of bounded input does: rows may go round in a loop
     ``may_leave``  a stop before the subtasks are ready ends the attempt without an epoch
     ``search_every``  between two searches for splits, or for something to read

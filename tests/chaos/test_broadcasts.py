@@ -34,7 +34,7 @@ CHANGES = ((3, "commit.before=kill"), (2, "align.complete=kill@5"))
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     ("mode", "backend"),
-    [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("unaligned", "memory"), ("synchronous", "memory")],
+    [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("unaligned", "memory")],
 )
 def test_all_workers_have_the_same_rules_through_deaths_and_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str

@@ -40,9 +40,7 @@ HALF_READ = "commit.before=kill@3"
 
 @pytest.mark.chaos
 @pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("mode", "backend"), [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("synchronous", "memory")]
-)
+@pytest.mark.parametrize(("mode", "backend"), [("unaligned", "rocksdb"), ("aligned", "rocksdb"), ("aligned", "memory")])
 def test_rows_wait_for_the_whole_table_through_deaths_and_other_numbers_of_workers(
     new_job: NewJob, mode: str, backend: str
 ) -> None:

@@ -635,7 +635,7 @@ def quiet(run: Run) -> list[Action]:
     return run.on(*(facts.Counted(1, subtask, Counts(True, 5, 5)) for subtask in (0, 1)))
 
 
-def test_in_synchronous_mode_an_epoch_begins_when_nothing_is_under_way() -> None:
+def test_where_every_epoch_halts_the_job_it_begins_when_nothing_is_under_way() -> None:
     run = running(replace(STREAM, halts=True))
 
     assert run.on(facts.Tick(), at=10.0) == [do.Halt(), do.Count(0)]

@@ -119,7 +119,7 @@ def test_the_sink_prepares_the_number_of_its_rows_and_ages_those_from_elsewhere(
     ("app", "settings"),
     [
         ("shuffles", {"parallelism": 2, "checkpoint_mode": "unaligned"}),
-        ("shuffles", {"parallelism": 2, "checkpoint_mode": "synchronous"}),
+        ("shuffles", {"parallelism": 2, "BENCH_STOP_THE_WORLD": 1}),
         ("hops", {"parallelism": 2, "BENCH_HOPS": "three"}),
         ("hops", {"parallelism": 2, "BENCH_HOPS": "local"}),
         ("skewed", {"parallelism": 2, "BENCH_HOT": 0.5, "BENCH_MERGE": "shuffle"}),
