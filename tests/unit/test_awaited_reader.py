@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kafka_eos.awaited_reader import AwaitedReader
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import LagOfEach, Positions
-from kafka_eos.protocol.bootstrap import begun, end_of, plain
-from kafka_eos.testing import ListSource
+from kafka_eos.interfaces import JobContext, LagOfEach, Positions, TaskContext
+from kafka_eos.protocol.bootstrap import begun, end_of, plain, resumed
+from kafka_eos.testing import ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
+from tests.examples import seeds
 
 FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
 SOURCE = ListSource(range(20), splits=2)
@@ -77,3 +79,18 @@ def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
     assert table.poll(5, 0) is None
     assert (table.lag(), table.reached({FIRST: {"index": 1}}), list(table.at_end())) == (17, False, [])
     table.close()
+
+
+class Awaited(ListSource):
+    """Read as a table is: its positions say up to where it is waited for."""
+
+    def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
+        found = super().discover(ctx, None if known is None else plain(known))
+        return begun(found, self.ends(ctx), {"join"}) if known is None else resumed(found, known, {"join"})
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> Any:
+        return AwaitedReader(super().reader(ctx, plain(positions)), positions)
+
+
+def test_it_keeps_the_contract_of_a_reader() -> None:
+    check_source(lambda: SourceUnderTest(lambda: Awaited(range(9), splits=2), range(9)), seeds=seeds(3))

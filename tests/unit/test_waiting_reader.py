@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions
-from kafka_eos.testing import ListSource
+from kafka_eos.interfaces import Positions, TaskContext
+from kafka_eos.testing import SOURCE_CHECKS, ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
 from kafka_eos.waiting_reader import WaitingReader
+from tests.examples import seeds
 
 FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
 SOURCE = ListSource(range(20), splits=2)
@@ -51,3 +54,17 @@ def test_it_is_opened_once_where_it_was_to_be_and_as_it_was_told() -> None:
     reader.pause([])
     assert reader.poll(2, 0) is not None
     assert reader.reached({FIRST: {"index": 5}}) and reader.lag() == 5
+
+
+class Waiting(ListSource):
+    """Each reader of it is opened when it is polled first."""
+
+    def reader(self, ctx: TaskContext, positions: Positions) -> Any:
+        return WaitingReader(lambda at: super(Waiting, self).reader(ctx, at), positions)
+
+
+def test_it_keeps_the_contract_of_a_reader() -> None:
+    """But that it knows of no end before it is polled."""
+    checks = [name for name in SOURCE_CHECKS if name not in ("ends-stay", "grows", "bounded", "input-lost")]
+
+    check_source(lambda: SourceUnderTest(lambda: Waiting(range(9), splits=2), range(9)), *checks, seeds=seeds(3))
