@@ -48,8 +48,12 @@ def test_sqlite_source(tmp_path: Path) -> None:
         def lose() -> None:
             source.ask("DELETE FROM orders WHERE id BETWEEN 2 AND 3")
 
+        def spoil() -> list[object]:
+            source.ask("INSERT INTO orders (value) VALUES ('no JSON')")
+            return add(6)
+
         source.ask("CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL)")
         values = [value for number in range(1, 5) for value in add(number)]
-        return SourceUnderTest(lambda: SqliteSource(source.path, "orders"), values, lambda: add(5), lose)
+        return SourceUnderTest(lambda: SqliteSource(source.path, "orders"), values, lambda: add(5), lose, spoil)
 
     check_source(fresh)

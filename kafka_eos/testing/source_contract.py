@@ -10,15 +10,15 @@ interface, and every position goes through JSON before anybody reads on from it,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from kafka_eos.errors import InputLost
+from kafka_eos.errors import InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Bounded
+from kafka_eos.interfaces import Bounded, Positions, Reader, Services
 from kafka_eos.testing.source_schedules import run_schedule
-from kafka_eos.testing.source_trial import Row, SourceTrial, SourceUnderTest, through_json
+from kafka_eos.testing.source_trial import Place, Row, SourceTrial, SourceUnderTest, through_json
 from kafka_eos.testing.trial import ContractBroken, claim, expect
 
 __all__ = ["SOURCE_CHECKS", "SourceUnderTest", "check_source"]
@@ -186,7 +186,9 @@ def _ends_stay(trial: SourceTrial) -> None:
     expect(through_json(ends) == trial.ends(), "ends changed while nothing was added")
     reader = trial.reader(trial.discover())
     expect(not reader.reached(ends), "a reader that has read nothing says that it has reached the ends")
+    expect(reader.reached(reader.positions()), "a reader that has read nothing has not reached its own positions")
     trial.read_all(reader, ends)
+    expect(reader.reached(reader.positions()), "a reader at the ends has not reached its own positions")
     again = trial.reader(through_json(reader.positions()))
     expect(again.reached(ends), "a reader at the positions of one that has reached the ends has not reached them")
 
@@ -199,10 +201,16 @@ def _grows(trial: SourceTrial) -> None:
     old = through_json(reader.positions())
     added = trial.grow()
     found = trial.discover(old)
-    new = {split: at for split, at in found.items() if split not in old}
+    new, later = {split: at for split, at in found.items() if split not in old}, trial.ends()
+    early = {split for split in new if later[split] != new[split] and reader.reached({split: later[split]})}
+    expect(not early, f"a reader says that it has reached the ends of {early}, which it was not assigned")
     reader.assign(new)
-    later = trial.ends()
-    trial.expect_values(trial.read_all(reader, later), added, "by a reader that was at the end when the input grew")
+    rows: list[Row] = []
+    for some in trial.polls(reader, later, 1):
+        rows += some
+        more = {row.split for row in some if not reader.reached({row.split: later[row.split]})}
+        expect(more.isdisjoint(reader.at_end()), f"at_end names {more}, which has grown, and has more to read")
+    trial.expect_values(rows, added, "by a reader that was at the end when the input grew")
     trial.expect_values(trial.read_all(trial.reader(found), later), added, "from the positions before the input grew")
 
 
@@ -231,6 +239,53 @@ def _schedules(trial: SourceTrial) -> None:
 
 
 # ---------------------------------------------------------------- faults
+
+
+def _refused(trial: SourceTrial) -> None:
+    """A record that cannot be decoded is given to ``reject_record``, once; if that raises, it is not passed."""
+    values = [*trial.values, *trial.spoil()]
+    found, ends, refused = trial.discover(), trial.ends(), list[Place]()
+    reader = trial.reader(found, services=_taking(refused))
+    rows: list[Row] = []
+    stages = [(0, 0, through_json(reader.positions()))]
+    for some in trial.polls(reader, ends, 1):
+        rows += some
+        stages.append((len(rows), len(refused), through_json(reader.positions())))
+    trial.expect_values(rows, values, "beside records that are refused")
+    places = [*refused, *(row.place for row in rows)]
+    expect(bool(refused), "no record was refused: SourceUnderTest.spoil is to add one that cannot be decoded")
+    expect(len({*places}) == len(places), f"a record was refused twice, or returned as well: {sorted(places)}")
+
+    def expect_the_rest(read: Sequence[Row], passed: Sequence[Place], positions: Positions) -> None:
+        again: list[Place] = []
+        rest = trial.read_all(trial.reader(positions, services=_taking(again)), ends)
+        when = f"read on from {positions}, after {len(read)} records and {len(passed)} that were refused"
+        left = {row.place for row in rows} - {row.place for row in read}
+        trial.expect_rows(rest, [row for row in rows if row.place in left], when)
+        due = sorted({*refused}.difference(passed))
+        expect(sorted(again) == due, f"{when}: {sorted(again)} were refused, and not {due}")
+
+    for read, passed, positions in stages:
+        expect_the_rest(rows[:read], refused[:passed], positions)
+    stopping, before = trial.reader(found), list[Row]()
+    for _ in range(2):  # a second poll must not pass what has stopped the first one
+        before += _until_stopped(trial, stopping)
+        expect_the_rest(before, [], through_json(stopping.positions()))
+
+
+def _until_stopped(trial: SourceTrial, reader: Reader[Any]) -> list[Row]:
+    """Poll until a record stops the job; returns the rows that came before."""
+    rows: list[Row] = []
+    try:
+        while True:
+            rows += trial.some(reader, 1)
+    except PoisonRecord:
+        return rows
+
+
+def _taking(refused: list[Place]) -> Services:
+    """Services of a job that goes on: records that cannot be decoded are put into the list."""
+    return Services(lambda operator, raw, error: refused.append((raw.topic, raw.partition, raw.offset)))
 
 
 def _input_lost(trial: SourceTrial) -> None:
@@ -272,13 +327,16 @@ SOURCE_CHECKS: Mapping[str, Callable[[SourceTrial], None]] = MappingProxyType(
         "grows": _grows,
         "bounded": _bounded,
         "schedules": _schedules,
+        "refused": _refused,
         "input-lost": _input_lost,
         "completed": _told,
     }
 )
 """Every check by name; for ``pytest.mark.parametrize``."""
 
-_NEEDS: Mapping[str, str] = MappingProxyType({"grows": "grow", "bounded": "grow", "input-lost": "lose"})
+_NEEDS: Mapping[str, str] = MappingProxyType(
+    {"grows": "grow", "bounded": "grow", "refused": "spoil", "input-lost": "lose"}
+)
 """Checks that need more of the test: the field of ``SourceUnderTest``."""
 
 _DRAWN: Final = frozenset({"schedules"})

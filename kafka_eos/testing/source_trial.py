@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka_eos.errors import Retryable
 from kafka_eos.ids import SplitId, Term
 from kafka_eos.interfaces import Bounded, JobContext, Json, Positions, Reader, Services, Source, TaskContext
 from kafka_eos.testing.trial import ContractBroken, expect
+
+Place: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 _OPERATOR = "in"
 _WAIT = 0.01
@@ -31,6 +34,7 @@ class SourceUnderTest:
                    the source fetches at a time, in several splits
     ``grow``       adds records to the input and returns their values, in such an order; None if this input never grows
     ``lose``       takes input away that has not been read, as retention or a person would; None if nothing can
+    ``spoil``      adds records that cannot be decoded, between others whose values it returns; None if all can be
     ``settings``   what the engine would hand to connectors, e.g. ``bootstrap_servers``
     ``within``     seconds that a record may take to come, and ``discover`` to answer
     """
@@ -39,16 +43,17 @@ class SourceUnderTest:
     values: Sequence[Any]
     grow: Callable[[], Sequence[Any]] | None = None
     lose: Callable[[], None] | None = None
+    spoil: Callable[[], Sequence[Any]] | None = None
     settings: Mapping[str, Json] = field(default_factory=dict)
     within: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A value, and the topic, partition and offset of its record."""
+    """A value, and the place of its record."""
 
     value: Any
-    place: tuple[str, int, int]
+    place: Place
 
     @property
     def split(self) -> SplitId:
@@ -119,9 +124,10 @@ class SourceTrial:
         *,
         of: Source[Any] | None = None,
         job: JobContext | None = None,
+        services: Services | None = None,
     ) -> Reader[Any]:
         """Of a new source, as another process would open it, unless it is ``of`` one that is there."""
-        task = TaskContext(job or self.context, subtask, subtasks, _OPERATOR, Services())
+        task = TaskContext(job or self.context, subtask, subtasks, _OPERATOR, services or Services())
         reader = (of or self.source()).reader(task, through_json(positions))
         self._closing.callback(reader.close)
         return reader
@@ -173,6 +179,13 @@ class SourceTrial:
         if self.target.grow is None:
             raise ContractBroken("SourceUnderTest.grow says how records come; it is needed for this check")
         return self.target.grow()
+
+    def spoil(self) -> Sequence[Any]:
+        if self.target.spoil is None:
+            raise ContractBroken(
+                "SourceUnderTest.spoil says how records come that cannot be decoded; it is needed here"
+            )
+        return self.target.spoil()
 
     def lose(self) -> None:
         if self.target.lose is None:

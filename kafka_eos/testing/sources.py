@@ -89,7 +89,7 @@ class ListReader:
         return sum(len(self._source.splits[split]) - index for split, index in self._next.items())
 
     def reached(self, ends: Positions) -> bool:
-        return all(self._next[split] >= _index(end) for split, end in ends.items() if split in self._next)
+        return all(split in self._next and self._next[split] >= _index(end) for split, end in ends.items())
 
     def close(self) -> None:
         """Nothing is held open."""

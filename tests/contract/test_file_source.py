@@ -47,28 +47,37 @@ MANY = [Order(n, f"row {n} ✓") for n in range(14)]
 ORDERS = MANY[:7]
 
 
-def lines(path: Path, orders: Sequence[Order]) -> None:
+def lines(path: Path, orders: Sequence[Order | Bad]) -> None:
     data = b"".join(msgspec.json.encode(order) + b"\n" for order in orders)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-def avro(path: Path, orders: Sequence[Order]) -> None:
-    fields = [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]
+class Bad(msgspec.Struct, frozen=True):
+    """A row that is no ``Order``."""
+
+    id: int
+    text: str | None = None
+
+
+def avro(path: Path, orders: Sequence[Order | Bad]) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}]
     with path.open("wb") as file:
         schema = {"type": "record", "name": "Order", "fields": fields}
         fastavro.writer(file, schema, map(msgspec.to_builtins, orders), sync_interval=30)  # three rows a block
 
 
-def parquet(path: Path, orders: Sequence[Order]) -> None:
+def parquet(path: Path, orders: Sequence[Order | Bad]) -> None:
     pyarrow.parquet.write_table(pa.Table.from_pylist([*map(msgspec.to_builtins, orders)]), path, row_group_size=5)
 
 
-def as_csv(path: Path, orders: Sequence[Order]) -> None:
-    text = "id,text\n" + "".join(f'{order.id},"{order.text}"\n' for order in orders)
+def as_csv(path: Path, orders: Sequence[Order | Bad]) -> None:
+    text = "id,text\n" + "".join(
+        f"{order.id}," + ("\n" if order.text is None else f'"{order.text}"\n') for order in orders
+    )
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-WRITERS: dict[str, Callable[[Path, Sequence[Order]], None]] = {
+WRITERS: dict[str, Callable[[Path, Sequence[Order | Bad]], None]] = {
     "jsonl": lines,
     "jsonl.gz": lines,
     "csv": as_csv,
@@ -90,8 +99,10 @@ def test_files_keep_the_contract(ending: str, tmp_path: Path, monkeypatch: pytes
         for name, some in {"a": MANY[:3], "b": MANY[3:], "c": []}.items():
             write(directory / f"{name}.{ending}", some)
         (directory / "_SUCCESS").touch()
-        (directory / f".staged.{ending}").write_bytes(b"half")
+        for hidden in (".staged", "_staged"):
+            (directory / f"{hidden}.{ending}").write_bytes(b"half")
         (directory / f"below.{ending}").mkdir()
+        write(directory / f"below.{ending}" / f"a.{ending}", MANY[:1])
 
         def grow() -> Sequence[Order]:
             added = [Order(97, "seven"), Order(98, "eight")]
@@ -99,8 +110,13 @@ def test_files_keep_the_contract(ending: str, tmp_path: Path, monkeypatch: pytes
             (directory / f".new.{ending}").rename(directory / f"0.{ending}")
             return added
 
+        def spoil() -> Sequence[Order]:
+            good = [Order(n, "good") for n in (51, 53, 56)]
+            write(directory / f"d.{ending}", [Bad(50), good[0], Bad(52), good[1], Bad(54), Bad(55), good[2], Bad(57)])
+            return good
+
         source = lambda: FileSource(directory, value=Order, format=ending.split(".")[0], longest_row=64)  # noqa: E731
-        return SourceUnderTest(source, MANY, grow=grow, lose=(directory / f"b.{ending}").unlink)
+        return SourceUnderTest(source, MANY, grow, (directory / f"b.{ending}").unlink, spoil)
 
     check_source(fresh, seeds=seeds(2))
 
@@ -143,17 +159,21 @@ def read(reader: Any, most: int = 100) -> list[Any]:
 
 
 @pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("same", ["size", "time"])
 def test_a_file_that_has_changed_is_refused_however_far_it_was_read(
-    source: FileSource[Order], tmp_path: Path, rows: int
+    source: FileSource[Order], tmp_path: Path, same: str, rows: int
 ) -> None:
-    """Also with the same size, and also when all of it was read."""
+    """Also when all of it was read."""
     reader = opened(source)
     assert read(reader, rows) == ORDERS[:rows]
     if rows == 3:
         read(reader)
     at = reader.positions()
     text = (tmp_path / "a.jsonl").read_bytes()
-    (tmp_path / "a.jsonl").write_bytes(text.replace(b"row 0", b"ROW 0"))
+    changed, then = (tmp_path / "a.jsonl").stat(), b"ROW 0" if same == "size" else b"longer"
+    (tmp_path / "a.jsonl").write_bytes(text.replace(b"row 0", then))
+    if same == "time":
+        os.utime(tmp_path / "a.jsonl", ns=(changed.st_atime_ns, changed.st_mtime_ns))
 
     with pytest.raises(InputLost, match=r"a\.jsonl has changed since it was found"):
         source.discover(CTX, at)
@@ -167,7 +187,7 @@ def test_a_file_of_which_nothing_was_read_may_be_mended_between_two_starts(
     lines(tmp_path / "a.jsonl", ORDERS[:1])
 
     with pytest.raises(InputLost, match="has changed"):
-        read(opened(source, old))
+        opened(source, old).poll(1, 0)
     assert read(opened(source, source.discover(CTX, old))) == [*ORDERS[:1], *ORDERS[3:]]
 
 
@@ -551,13 +571,14 @@ def test_partitions_keep_the_contract(tmp_path: Path) -> None:
         rows = [Dated(n, f"2026-01-0{day}") for n, day in enumerate([1, 1, 2, 2, 2])]
         for day in {row.day for row in rows}:
             placed(directory, f"day={day}/a", [{"id": row.id} for row in rows if row.day == day], "jsonl")
+        placed(directory, "day=2026-01-01/below/a", [{"id": 9}], "jsonl")
 
         def grow() -> Sequence[Any]:
             placed(directory, "day=2026-01-03/.a", [{"id": 9}], "jsonl")
             (directory / "day=2026-01-03/.a.jsonl").rename(directory / "day=2026-01-03/a.jsonl")
             return [Dated(9, "2026-01-03")]
 
-        source = lambda: FileSource(directory, value=Dated, partitions=("day",))  # noqa: E731
+        source = lambda: FileSource(directory, value=Dated, partitions=("day",), in_order=True)  # noqa: E731
         return SourceUnderTest(source, rows, grow=grow, lose=(directory / "day=2026-01-02/a.jsonl").unlink)
 
     check_source(fresh)
@@ -603,7 +624,11 @@ def test_only_names_that_match_are_read(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"1\n")
     os.mkfifo(tmp_path / "part-pipe.txt")
 
-    assert [*FileSource(tmp_path, value=int, files="part-*").discover(CTX, None)] == ["part-1.txt/0"]
+    source = FileSource(tmp_path, value=int, files="part-*")
+    assert [*source.discover(CTX, None)] == ["part-1.txt/0"]
+
+    known = FileSource(tmp_path, value=int, files="*.txt").discover(CTX, None)
+    assert source.discover(CTX, known) == known, "what the job has begun to read it reads to its end"
 
 
 def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_path: Path) -> None:
@@ -623,6 +648,23 @@ def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_p
     assert source.discover(CTX, reader.positions()) == reader.positions(), "what was read may go"
     with pytest.raises(ConfigError, match="no such directory"):
         source.discover(CTX, known)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_files_are_read_in_the_order_of_their_names_and_only_with_an_order_one_that_waits_holds_back_the_others(
+    tmp_path: Path, in_order: bool
+) -> None:
+    for number, name in enumerate(("a.jsonl", "a.jsonl-1.jsonl", "b.jsonl")):
+        lines(tmp_path / name, ORDERS[number : number + 1])
+    source = FileSource(tmp_path, value=Order, in_order=in_order)
+    reader = opened(source)
+    assert read(opened(source)) == ORDERS[:3]
+
+    reader.pause([SplitId("a.jsonl/0")])
+    before = read(reader)
+    reader.pause([])
+
+    assert (before, read(reader)) == (([], ORDERS[:3]) if in_order else (ORDERS[1:3], ORDERS[:1]))
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.polling import PollingSource
-from kafka_eos.errors import ConfigError, InputLost
+from kafka_eos.connectors.polling import PollingReader, PollingSource, _offset
+from kafka_eos.errors import ConfigError, InputLost, PoisonRecord
 from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Json, Services, TaskContext
-from kafka_eos.records import RawRecord
+from kafka_eos.interfaces import JobContext, Json, Positions, Services, TaskContext
+from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import ContractBroken, SourceUnderTest, check_source
 
 CTX = JobContext("job", Term(1), {})
@@ -43,23 +43,95 @@ def opened(source: Numbers, positions: Any = None, services: Services | None = N
     return source.reader(TaskContext(CTX, 0, 1, "numbers", services or Services()), positions)
 
 
-def test_it_keeps_the_contract_of_a_source() -> None:
+def numbers(reader: type[PollingReader[int]] = PollingReader) -> Callable[[], SourceUnderTest]:
+    class Source(Numbers):
+        def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[int]:
+            return reader(self, ctx, positions)
+
     def fresh() -> SourceUnderTest:
         held: Held = {"a/0": {7: "1", 8: "2", 9: "3"}, "a/1": {0: "4", 1: "5"}, "b/0": {0: "6"}}
 
         def grow() -> Sequence[int]:
-            held["a/1"][2] = "7"
-            held["c/0"] = {5: "8"}
-            return [7, 8]
+            held["a/1"] |= {2: "7", 3: "8"}
+            held["c/0"] = {5: "9"}
+            return [7, 8, 9]
 
         def lose() -> None:
             for rows in held.values():
                 for offset in [*rows][:-1]:
                     del rows[offset]
 
-        return SourceUnderTest(lambda: Numbers(held), [1, 2, 3, 4, 5, 6], grow, lose)
+        def spoil() -> Sequence[int]:
+            held["a/1"] |= {2: "x", 3: "x", 4: "7", 5: "x"}
+            held["b/0"] |= {1: "x", 2: "8"}
+            return [7, 8]
 
-    check_source(fresh)
+        return SourceUnderTest(lambda: Source(held), [1, 2, 3, 4, 5, 6], grow, lose, spoil, within=1.0)
+
+    return fresh
+
+
+def test_it_keeps_the_contract_of_a_source() -> None:
+    check_source(numbers())
+
+
+class Passing(PollingReader[int]):
+    """A record that has stopped the job is not read again."""
+
+    def _decoded(self, raws: Sequence[RawRecord]) -> Batch[int]:
+        try:
+            return super()._decoded(raws)
+        except PoisonRecord:
+            self._next[SplitId(f"{raws[0].topic}/{raws[0].partition}")] += len(raws)
+            raise
+
+
+class Miscounting(PollingReader[int]):
+    """Its position counts the values that it returns, and not the records that it passes."""
+
+    def _decoded(self, raws: Sequence[RawRecord]) -> Batch[int]:
+        batch = super()._decoded(raws)
+        self._next[SplitId(f"{raws[0].topic}/{raws[0].partition}")] -= len(raws) - len(batch)
+        return batch
+
+
+class Ended(PollingReader[int]):
+    """A split that was at its end once is at its end for good."""
+
+    def poll(self, max_records: int, timeout: float) -> Batch[int] | None:
+        ended = {*self._empty}
+        batch = super().poll(max_records, timeout)
+        self._empty |= ended
+        return batch
+
+
+class Unassigned(PollingReader[int]):
+    """It has reached the end of whatever it does not read."""
+
+    def reached(self, ends: Positions) -> bool:
+        return super().reached({split: end for split, end in ends.items() if split in self._next})
+
+
+class Behind(PollingReader[int]):
+    """It has reached an end when it is behind it."""
+
+    def reached(self, ends: Positions) -> bool:
+        return super().reached({split: {"offset": _offset(end) + 1} for split, end in ends.items()})
+
+
+@pytest.mark.parametrize(
+    ("reader", "check", "why"),
+    [
+        (Passing, "refused", "were refused, and not"),
+        (Miscounting, "refused", "is short of"),
+        (Ended, "grows", "at_end names {'a/1'}, which has grown"),
+        (Unassigned, "grows", "reached the ends of {'c/0'}, which it was not assigned"),
+        (Behind, "ends-stay", "has not reached its own positions"),
+    ],
+)
+def test_a_reader_that_breaks_the_contract_is_named(reader: type[PollingReader[int]], check: str, why: str) -> None:
+    with pytest.raises(ContractBroken, match=f"(?s)^{check}: .*{why}"):
+        check_source(numbers(reader), check)
 
 
 def test_a_record_that_cannot_be_decoded_is_refused_and_its_neighbours_are_read() -> None:
@@ -87,6 +159,18 @@ def test_a_gap_is_lost_input_and_nothing_has_moved() -> None:
     with pytest.raises(InputLost, match="a/0: offset 1 is not there.*2 is next"):
         reader.poll(10, 0.0)
     assert reader.positions() == {"a/0": {"offset": 0}}
+
+
+def test_a_record_of_before_is_not_taken_for_the_next_one() -> None:
+    reader = opened(Answering({"a/0": range(3)}, [(0, b"1")]))
+    assert reader.poll(1, 0.0).values == [1]
+
+    with pytest.raises(InputLost, match="a/0: offset 1 is not there.*0 is next"):
+        reader.poll(1, 0.0)
+
+
+def test_a_split_that_has_nothing_holds_back_no_other_one() -> None:
+    assert opened(Numbers({"a/0": {}, "a/1": {0: "1"}}), {"a/0": {"offset": 0}, "a/1": {"offset": 0}}).poll(1, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,15 @@ def test_a_table_keeps_the_contract(splits: int, database: Database) -> None:
             do(where, "INSERT INTO orders VALUES (0, 'before'), (99, 'behind')")
             return [Order(0, "before"), Order(99, "behind")]
 
+        def spoil() -> list[Order]:
+            do(where, "INSERT INTO orders VALUES (-2, NULL), (8, NULL), (9, 'good'), (10, NULL)")
+            return [Order(9, "good")]
+
         return SourceUnderTest(
             lambda: source_of(where, splits=splits),
             ORDERS,
             grow=grow if grows else None,
+            spoil=spoil,
             lose=lambda: do(where, "DELETE FROM orders WHERE id IN (2, 6)"),
         )
 

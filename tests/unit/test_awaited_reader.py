@@ -71,10 +71,10 @@ def test_it_tells_the_lag_of_each_split_if_its_connector_does() -> None:
 
 
 def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
-    table = reader({})
-    table.assign({SplitId("list/1"): {"index": 3}})
+    table = reader({FIRST: {"index": 5}})
+    table.assign({SECOND: {"index": 3}})
 
-    assert ends_of(table) == [None, None] and table.positions()[SECOND] == {"index": 3}
+    assert ends_of(table) == [{"index": 5}, None] and table.positions()[SECOND] == {"index": 3}
     table.pause([FIRST, SECOND])
     assert table.poll(5, 0) is None
     assert (table.lag(), table.reached({FIRST: {"index": 1}}), list(table.at_end())) == (17, False, [])

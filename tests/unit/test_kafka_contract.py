@@ -40,7 +40,13 @@ def test_a_topic_keeps_the_contract(brokers: ExitStack) -> None:
             for part in log.parts:
                 part.start = max(0, part.end - 1)
 
+        def spoil() -> Sequence[int]:
+            log.append(0, b"x", b"4", None, b"x", b"x")
+            log.append(2, b"x", b"20")
+            return [4, 20]
+
         source = lambda: KafkaSource("in", value=int, config={"fetch.wait.max.ms": 10})  # noqa: E731
-        return SourceUnderTest(source, [1, 2, 3, 10, 11, 12], grow, lose, settings={"bootstrap_servers": address})
+        settings = {"bootstrap_servers": address}
+        return SourceUnderTest(source, [1, 2, 3, 10, 11, 12], grow, lose, spoil, settings)
 
     check_source(fresh, *checks, seeds=seeds(3))

@@ -47,16 +47,18 @@ def test_a_second_reader_continues_where_the_first_one_was(
     assert sorted(read + _drain(second, size)) == sorted(values)
 
 
-def test_an_end_is_reached_by_all_splits_of_a_reader_and_it_has_no_others() -> None:
+def test_an_end_is_reached_when_all_of_its_splits_are_read_and_by_nobody_who_does_not_read_them() -> None:
     source = ListSource(range(6), splits=3)
-    start, ends = source.discover(JOB, None), source.ends(JOB)
-    reader = source.reader(TASK, {split: at for split, at in start.items() if split != "list/2"})
+    start, all_ends = source.discover(JOB, None), source.ends(JOB)
+    mine = {split: at for split, at in start.items() if split != "list/2"}
+    reader, ends = source.reader(TASK, mine), {split: all_ends[split] for split in mine}
 
     assert not reader.reached(ends)
     reader.poll(2, 0.0)
     assert not reader.reached(ends), "one of two"
     reader.poll(2, 0.0)
-    assert reader.reached(ends), "the third is somebody else's"
+    assert reader.reached(ends)
+    assert not reader.reached(all_ends), "the third is not read here"
 
 
 def test_a_list_is_described_by_its_size() -> None:
