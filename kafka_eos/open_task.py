@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.awaited_reader import AwaitedReader
 from kafka_eos.exchange import in_flight
 from kafka_eos.exchange.routing import restorer
 from kafka_eos.failpoints import hit
@@ -39,13 +38,13 @@ from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Timestamp
 from kafka_eos.protocol import bootstrap
 from kafka_eos.records import Batch, Tally
 from kafka_eos.settings import Settings
+from kafka_eos.source_readers import AwaitedReader, WaitingReader
 from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch
-from kafka_eos.waiting_reader import WaitingReader
 
 _UNDER_WAY = "rows under way"
 """In the place of an operator, where it is told what is restored."""

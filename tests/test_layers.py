@@ -62,12 +62,8 @@ MAY_IMPORT: Mapping[str, str] = {
     "connectors": "limits logs errors ids interfaces records extras addresses attribution calls failpoints provenance "
     "origins schemas secrets protocol",
     # What runs a plan
-    "awaited_reader": "ids interfaces records protocol",
-    "waiting_reader": "ids interfaces records",
-    "open_task": (
-        "ids interfaces records failpoints settings plan protocol state operators exchange "
-        "awaited_reader waiting_reader"
-    ),
+    "source_readers": "ids interfaces records protocol",
+    "open_task": ("ids interfaces records failpoints settings plan protocol state operators exchange source_readers"),
     "explain": "interfaces attribution settings plan",
     "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
     "testing": "errors ids interfaces records plan protocol checkpoints state operators",

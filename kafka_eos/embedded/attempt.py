@@ -23,8 +23,8 @@ from kafka_eos.embedded import control
 from kafka_eos.embedded.answers import Answers
 from kafka_eos.embedded.beside import Beside
 from kafka_eos.embedded.control import (
-    AbortConfirmed,
     Ack,
+    ConfirmAbort,
     Counted,
     Decline,
     Failed,
@@ -242,7 +242,7 @@ class AttemptRunner:
                     self._learn(facts.Acked(message.epoch, subtask))
             case Decline(epoch=epoch, reason=reason):
                 self._learn(facts.Declined(epoch, subtask, reason))
-            case AbortConfirmed(epoch=epoch):
+            case ConfirmAbort(epoch=epoch):
                 self._learn(facts.AbortConfirmed(epoch, subtask))
             case Progress(figures=figures):
                 self._told[subtask] = figures

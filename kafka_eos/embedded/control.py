@@ -227,7 +227,7 @@ class Failed(Message, frozen=True):
     """At which record, if it was at one; see ``PoisonRecord``."""
 
 
-class AbortConfirmed(Message, frozen=True):
+class ConfirmAbort(Message, frozen=True):
     """Nothing of an aborted epoch is uploaded here any more, and its output is prepared."""
 
     epoch: EpochId
@@ -245,7 +245,7 @@ ToSupervisor: TypeAlias = (
     | Ready
     | Ack
     | Decline
-    | AbortConfirmed
+    | ConfirmAbort
     | Progress
     | Pulse
     | SlowestHere

@@ -30,10 +30,10 @@ from kafka_eos.coordinator.causes import record_of
 from kafka_eos.coordinator.handover import Span, summed
 from kafka_eos.embedded.control import (
     Abort,
-    AbortConfirmed,
     Ack,
     Assign,
     Begin,
+    ConfirmAbort,
     Count,
     Counted,
     Decline,
@@ -249,7 +249,7 @@ class Session:
         def prepare() -> None:
             kept = self._undecided.setdefault(epoch.epoch, [])
             kept.extend(committable for prepare in precommits for committable in prepare())
-            self._mouth.say(AbortConfirmed(session=self._start.session, epoch=epoch))
+            self._mouth.say(ConfirmAbort(session=self._start.session, epoch=epoch))
 
         self._background.submit(self._reporting, prepare)
 

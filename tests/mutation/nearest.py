@@ -104,12 +104,11 @@ FILES: Mapping[str, Sequence[str]] = {
     "connectors/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
     "connectors/polling.py": (f"{_CONTRACT}/test_polling_source.py",),
     "connectors/rejecting.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
-    "kafka_eos/awaited_reader.py": (f"{_UNIT}/test_awaited_reader.py",),
     "kafka_eos/open_task.py": (f"{_UNIT}/embedded", f"{_UNIT}/operators/test_opening.py"),
     "kafka_eos/origins.py": (f"{_UNIT}/test_origins.py", f"{_UNIT}/exchange/test_provenance.py"),
     "kafka_eos/provenance.py": (f"{_UNIT}/test_provenance.py", f"{_UNIT}/exchange/test_provenance.py"),
     "kafka_eos/records.py": (f"{_UNIT}/test_records.py", f"{_UNIT}/embedded"),
-    "kafka_eos/waiting_reader.py": (f"{_UNIT}/test_waiting_reader.py",),
+    "kafka_eos/source_readers.py": (f"{_UNIT}/test_awaited_reader.py", f"{_UNIT}/test_waiting_reader.py"),
     "kafka_eos/interfaces/assigners.py": (f"{_UNIT}/operators/test_assigners.py", f"{_UNIT}/operators/test_windows.py"),
     "kafka_eos/testing/sources.py": (f"{_UNIT}/testing/test_list_source.py",),
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_eos.awaited_reader import AwaitedReader
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import JobContext, LagOfEach, Positions, TaskContext
 from kafka_eos.protocol.bootstrap import begun, end_of, plain, resumed
+from kafka_eos.source_readers import AwaitedReader
 from kafka_eos.testing import ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
 from tests.examples import seeds

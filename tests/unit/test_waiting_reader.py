@@ -6,9 +6,9 @@ from typing import Any
 
 from kafka_eos.ids import SplitId
 from kafka_eos.interfaces import Positions, TaskContext
+from kafka_eos.source_readers import WaitingReader
 from kafka_eos.testing import SOURCE_CHECKS, ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListReader
-from kafka_eos.waiting_reader import WaitingReader
 from tests.examples import seeds
 
 FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
