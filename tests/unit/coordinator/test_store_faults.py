@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 pytest.importorskip("obstore")
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import ledger, packing, packs, provenance, remote, retention
+from kafka_eos.checkpoints import ledger, packing, provenance, retention
 from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
@@ -37,6 +37,7 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable, FileRef, JobContext, StateHandle, TaskContext, Unstored
+from kafka_eos.limits import LIMITS
 from kafka_eos.protocol.lineage import lineage
 from kafka_eos.records import Batch
 from kafka_eos.testing import ListSource, MemorySink
@@ -117,10 +118,10 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def limit(patch: pytest.MonkeyPatch, lines: int, files: int, names: int, epochs: int) -> None:
     """So many lines a segment of a log, files a pack, names a batch of retention, epochs between two packings."""
-    patch.setattr(remote, "SEGMENT_LINES", lines)
-    patch.setattr(packs, "MANY", files)
-    patch.setattr(retention, "BATCH", names)
-    patch.setattr(packing, "EPOCHS", epochs)
+    patch.setattr(LIMITS, "log_lines_per_segment", lines)
+    patch.setattr(LIMITS, "files_per_pack", files)
+    patch.setattr(LIMITS, "objects_per_delete", names)
+    patch.setattr(LIMITS, "epochs_per_packing", epochs)
     patch.setattr(packing, "AT_ONCE", 1)
 
 
