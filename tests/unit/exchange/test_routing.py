@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, Stream
-from kafka_eos.exchange.routing import router
+from kafka_eos.exchange.routing import _Owners, router
 from kafka_eos.ids import SplitId
+from kafka_eos.limits import shrunk
 from kafka_eos.plan import Node
 from kafka_eos.protocol.assignment import is_numbered, share, subtask_of_split
 from kafka_eos.provenance import branched
@@ -40,16 +41,29 @@ def batch_of(values: list[Any], **columns: Any) -> Batch[Any]:
     return Batch(values, columns.pop("rows", range(len(values))), ListOrigin("s", "t", 0, 0, values), **columns)
 
 
-@given(Keys.filter(bool), st.integers(1, 128))
-def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int) -> None:
-    parts = list(router(KEY_BY, 0, parallelism)(batch_of(list(range(len(keys))), keys=keys)))
+@given(Keys.filter(bool), st.integers(1, 128), st.sampled_from([GROUPING, Grouping(OLDEST), Grouping(PRESENT, 200)]))
+def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int, grouping: Grouping) -> None:
+    """Each time: also when more keys have come than a router remembers."""
+    split = router(KEY_BY, 0, parallelism, grouping)
+    with shrunk({"remembered_routes": 2}):
+        for _ in range(2):
+            parts = list(split(batch_of(list(range(len(keys))), keys=keys)))
 
-    for target, part in parts:
-        owned = key_group_range(target, parallelism)
-        assert all(GROUPING.group(KeyCodec().encode(key)) in owned for key in part.keys or ())
-    together = sorted((row, value) for _, part in parts for row, value in zip(part.rows, part.values, strict=True))
-    assert together == [(n, n) for n in range(len(keys))]
-    assert all(list(part.rows) == sorted(part.rows) for _, part in parts), "rows of a batch changed their order"
+            for target, part in parts:
+                owned = key_group_range(target, parallelism, grouping.groups)
+                assert all(grouping.group(KeyCodec().encode(key)) in owned for key in part.keys or ())
+            together = [(row, value) for _, part in parts for row, value in zip(part.rows, part.values, strict=True)]
+            assert sorted(together) == [(n, n) for n in range(len(keys))]
+            assert all(list(part.rows) == sorted(part.rows) for _, part in parts), "rows of a batch changed their order"
+            assert len({target for target, _ in parts}) == len(parts)
+
+
+def test_a_router_remembers_no_more_keys_than_it_may() -> None:
+    owners = _Owners(KeyCodec(), 3, GROUPING)
+    with shrunk({"remembered_routes": 4}):
+        for key in map(str, range(20)):
+            assert 0 <= owners[key] < 3
+            assert len(owners) <= 4
 
 
 ROUTES = {OLDEST: {"a": [1], "b": [2], 7: [2], ("a", 7): [2]}, PRESENT: {"a": [4], "b": [4], 7: [1], ("a", 7): [4]}}
