@@ -27,6 +27,7 @@ from kafka_eos.exchange.routing import router
 from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle, Ttl
+from kafka_eos.limits import shrunk
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Gathering
 from kafka_eos.operators.chain import Chain
@@ -92,7 +93,8 @@ class Job:
         """Milliseconds that the machine's clock shows."""
         self._texts: list[str] = []
         self._epoch: list[Batch[Any]] = []
-        self._offsets: Counter[int] = Counter()
+        self.offsets: Counter[int] = Counter()
+        """The next one of each partition."""
         directory = Path(closing.enter_context(TemporaryDirectory()))
         self.backends = [self._backend(n, directory / str(n), handles) for n in range(parallelism)]
         for backend in self.backends:
@@ -128,8 +130,8 @@ class Job:
 
     def read(self, partition: int, lines: Sequence[Words]) -> None:
         """A batch of lines of a partition; the rows stay on their way until ``deliver``."""
-        start = self._offsets[partition]
-        self._offsets[partition] += len(lines)
+        start = self.offsets[partition]
+        self.offsets[partition] += len(lines)
         origin = ListOrigin("words", "words", partition, start, list(lines))
         self.chains[partition % self.parallelism].push("words", Batch(list(lines), range(len(lines)), origin))
 
@@ -189,38 +191,65 @@ SCRATCHES: list[Opened] = [
     lambda directory: MemoryScratch(2),
     lambda directory: rocks(directory, 1),
 ]
-epochs = st.lists(st.tuples(st.lists(st.tuples(batches, st.booleans()), max_size=6)), min_size=1, max_size=4)
+epochs = st.lists(st.lists(st.tuples(batches, st.booleans()), max_size=6), min_size=1, max_size=4)
+"""Each with what is read in it, and whether rows are delivered behind that."""
+small_parts = st.fixed_dictionaries(
+    {"keys_per_partial_aggregate": st.integers(1, 3), "partial_aggregate_buckets": st.integers(1, 3)}
+)
+lives = st.lists(st.tuples(st.integers(1, 3), epochs), min_size=1, max_size=3)
+"""Each with its parallelism, and its epochs."""
 
 
-@examples(20)
-@given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES))
-def test_at_each_epochs_end_outputs_are_what_the_plain_fold_has_then(
-    epochs: Any, parallelism: int, scratch: Opened
+def numbered() -> Plan:
+    """All numbers of each letter in two phases, in the order in which they are put together."""
+    return made(init=tuple, step=lambda acc, word: (*acc, word[1]), merge=tuple.__add__, state=tuple[int, ...])
+
+
+@examples(25)
+@given(lives, st.sampled_from(SCRATCHES), small_parts)
+def test_each_key_has_one_output_an_epoch_in_whichever_life_and_however_many_keys_a_part_holds(
+    lives: Any, scratch: Opened, limits: dict[str, int]
 ) -> None:
-    plain: dict[str, tuple[int, int]] = defaultdict(nothing)
-    touched_in: Counter[str] = Counter()
-    parts = 0
-    with job(made(), parallelism, scratch=scratch) as running:
-        for (reads,) in epochs:
-            touched = {word[0] for (_, batch), _ in reads for line in batch for word in line}
-            parts += len({(p % parallelism, word[0]) for (p, batch), _ in reads for line in batch for word in line})
-            for (partition, batch), delivered in reads:
-                running.read(partition, batch)
-                for word in (word for line in batch for word in line):
-                    plain[word[0]] = counted(plain[word[0]], word)
-                if delivered:
-                    running.deliver()
-            touched_in.update(touched)
-            out = running.end_epoch()
+    """Numbers of a partition keep their order, whatever was set aside, put together, restored and rescaled."""
+    wanted: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    updates, offsets = Counter[str](), Counter[int]()
+    handles: list[StateHandle] = []
+    identities: list[str] = []
+    for parallelism, epochs in lives:
+        with shrunk(limits), job(numbered(), parallelism, handles, scratch) as running:
+            running.offsets.update(offsets)
+            parts = 0
+            for reads in epochs:
+                touched = set[tuple[int, str]]()
+                for (partition, batch), delivered in reads:
+                    lines = [[(letter, partition * 1000 + n) for letter, n in line] for line in batch]
+                    running.read(partition, lines)
+                    for letter, number in (word for line in lines for word in line):
+                        wanted[letter][partition].append(number)
+                        touched.add((partition % parallelism, letter))
+                    if delivered:
+                        running.deliver()
+                parts += len(touched)
+                letters = {letter for _, letter in touched}
+                updates.update(letters)
+                out = running.end_epoch()
 
-            assert sorted(out) == sorted((key, plain[key]) for key in touched), (
-                "one output a key, with the fold's value"
-            )
-            assert running.sent == parts, "one accumulator a key, subtask and epoch, however many were set aside"
-        entries, identities = stored(running), running.identities()
+                assert sorted(letter for letter, _ in out) == sorted(letters), "one output a key"
+                assert {letter: of_partitions(acc) for letter, acc in out} == {each: wanted[each] for each in letters}
+                assert running.sent == parts, "one accumulator a key, subtask and epoch, however many were set aside"
+            assert {key: count for key, (count, _) in stored(running).items()} == updates
+            handles, offsets = running.handles(), running.offsets
+            identities += running.identities()
 
-    assert entries == {key: (touched_in[key], acc) for key, acc in plain.items()}
     assert len(set(identities)) == len(identities), "two outputs call themselves the same"
+
+
+def of_partitions(numbers: Sequence[int]) -> dict[int, list[int]]:
+    """Numbers as they came, by partition: they are a thousand apart, and below ten."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        found[round(number / 1000)].append(number)
+    return found
 
 
 def test_a_skewed_key_crosses_the_exchange_once_a_subtask_and_epoch() -> None:
@@ -343,13 +372,15 @@ def test_two_sources_in_a_union_keep_their_names(scratch: Opened) -> None:
 
 
 @examples(15)
-@given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES[1:]))
-def test_rows_do_not_tell_whether_they_were_set_aside(epochs: Any, parallelism: int, scratch: Opened) -> None:
+@given(epochs, st.integers(1, 3), st.sampled_from(SCRATCHES[1:]), small_parts)
+def test_rows_do_not_tell_whether_they_were_set_aside(
+    epochs: Any, parallelism: int, scratch: Opened, limits: dict[str, int]
+) -> None:
     made_of: list[Any] = []
-    for each in (SCRATCHES[0], scratch):
-        with job(made(), parallelism, scratch=each) as running:
+    for each, sizes in ((SCRATCHES[0], {}), (scratch, limits)):
+        with shrunk(sizes), job(made(), parallelism, scratch=each) as running:
             out = []
-            for (reads,) in epochs:
+            for reads in epochs:
                 for (partition, batch), _ in reads:
                     running.read(partition, batch)
                 out.append(sorted(running.end_epoch()))
@@ -416,17 +447,17 @@ def test_the_record_of_the_last_row_is_set_aside_with_it(tmp_path: Path) -> None
     assert {key: replace(raw, headers=tuple(raw.headers)) for key, raw in found.items()} == last
 
 
-def test_many_keys_come_in_many_batches(tmp_path: Path) -> None:
-    """What is put together at once is bounded."""
-    operator = partial_fold(rocks(tmp_path / "s", 4_000))
-    with closing(operator):
-        for start in range(0, 30_000, 1_000):
-            values = list(range(start, start + 1_000))
-            operator.process(Batch(values, range(1_000), ListOrigin("t", "t", 0, start, values)))
-        sizes = [len(batch) for batch in operator.flush()]
+def test_many_keys_come_in_many_batches() -> None:
+    """What is put together at once is bounded, and no key is in two of them."""
+    operator = partial_fold(MemoryScratch(20))
+    with closing(operator), shrunk({"keys_per_partial_aggregate": 10, "partial_aggregate_buckets": 7}):
+        for start in range(0, 90, 10):
+            values = [*range(start, start + 10), *range(10)]
+            operator.process(Batch(values, range(20), ListOrigin("t", "t", 0, start, values)))
+        found = [list(zip(batch.keys or (), batch.values, strict=True)) for batch in operator.flush()]
 
-    assert sum(sizes) == 30_000
-    assert max(sizes) <= 10_000
+    assert max(map(len, found)) == 10
+    assert sorted(each for part in found for each in part) == [(key, 10 if key < 10 else 1) for key in range(90)]
 
 
 @pytest.mark.parametrize("changes", [{"init": object, "step": lambda acc, _: acc}, {"init": lambda: [()]}])
