@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kafka_eos.app import Code
+from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.interfaces import Positions, Resources
-from kafka_eos.spark.epochs import together
+from kafka_eos.plan import Plan
+from kafka_eos.settings import Settings
+from kafka_eos.spark.epochs import EpochResult, together
 from kafka_eos.spark.levels import levels
 from kafka_eos.spark.messages import Quota, Report, Spec, decode_watermark
 from kafka_eos.spark.open_level import OpenLevel, Surroundings
@@ -36,29 +42,25 @@ class _Life:
 
     def __init__(self, job: Job, parallelism: int) -> None:
         self._job, self._parallelism, self._term = job, parallelism, job.begin()
-        self._attempt = 0
-        self._routers: dict[Any, Any] = {}
+        self._runner = TaskRunner(job.plan, job.settings, job.storage, job.directory)
 
     def epoch(self, *, whole: bool, dies: bool) -> None:
         """One Spark job. ``whole``: it reads all that there is."""
-        ends, depth = self._ends(whole=whole), len(levels(self._job.plan))
-        reports: list[Report] = []
-        rows: list[list[Row]] = [[] for _ in range(self._parallelism)]
-        for level in range(depth):
-            sent: list[list[Row]] = [[] for _ in range(self._parallelism)]
-            for subtask, mine in enumerate(rows):
-                report, out = self._task(level, level == depth - 1, subtask, ends, sorted(mine, key=_order))
-                reports.append(report)
-                for row in out:
-                    sent[row[0]].append(row)
-            rows = sent
+        job, decided = self._job, self._job.decided
+        spec = Spec(
+            app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=self._term,
+            claim=b"",
+            epoch=decided.epoch + 1, finished=decided.epoch, generation=0, parallelism=self._parallelism,
+            level=0, last=False, positions=dict(decided.positions), ends=dict(self._ends(whole=whole)),
+            quota=Quota(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,
+        )  # fmt: skip
+        acked = self._runner.run(spec).acked
         if dies:
-            for sink in self._job.sinks:
+            for sink in job.sinks:
                 sink.forget()
             return
-        acked = together(reports, self._parallelism, retried=False).acked
-        self._job.decide(acked.positions, acked.states, acked.committables)
-        self._job.told["batches"] += 1
+        job.decide(spec.epoch, acked.positions, acked.states, acked.committables)
+        job.told["batches"] += 1
 
     def _ends(self, *, whole: bool) -> Mapping[str, Positions]:
         known = self._job.decided.positions
@@ -74,25 +76,43 @@ class _Life:
     def _some(self, at: Mapping[str, Any], end: Mapping[str, Any]) -> int:
         return self._job.chance.randint(at["index"], end["index"])
 
-    def _task(
-        self, level: int, last: bool, subtask: int, ends: Mapping[str, Positions], rows: Sequence[Row]
-    ) -> tuple[Report, list[Row]]:
-        job, decided = self._job, self._job.decided
+
+class TaskRunner:
+    """Runs the tasks of epochs in this process, as ``EpochRunner`` has Spark do it."""
+
+    def __init__(self, plan: Plan, settings: Settings, storage: MemoryStorage, directory: Path) -> None:
+        self._plan, self._settings, self._storage, self._directory = plan, settings, storage, directory
+        self._attempt = 0
+        self._routers: dict[Any, Any] = {}
+
+    def run(self, spec: Spec) -> EpochResult:
+        """The epoch's result, not decided yet."""
+        depth = len(levels(self._plan))
+        reports: list[Report] = []
+        rows: list[list[Row]] = [[] for _ in range(spec.parallelism)]
+        for level in range(depth):
+            here = msgspec.structs.replace(spec, level=level, last=level == depth - 1)
+            sent: list[list[Row]] = [[] for _ in rows]
+            for subtask, mine in enumerate(rows):
+                report, out = self._task(here, subtask, sorted(mine, key=_order))
+                reports.append(report)
+                for row in out:
+                    sent[row[0]].append(row)
+            rows = sent
+        return together(reports, spec.parallelism, retried=False)
+
+    def cancel(self) -> None:
+        """An epoch runs to its end: nobody waits for it here."""
+
+    def _task(self, spec: Spec, subtask: int, rows: Sequence[Row]) -> tuple[Report, list[Row]]:
         self._attempt += 1
-        spec = Spec(
-            app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=self._term,
-            claim=b"",
-            epoch=decided.epoch + 1, finished=decided.epoch, generation=0, parallelism=self._parallelism,
-            level=level, last=last, positions=dict(decided.positions), ends=dict(ends),
-            quota=Quota(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,
-        )  # fmt: skip
-        place = job.directory / f"{self._term}-{self._attempt}"
+        place = self._directory / f"{spec.term}-{self._attempt}"
         place.mkdir()
-        outbox = Outbox(level, subtask, self._parallelism, self._attempt)
-        given = (job.plan, job.settings, job.storage, place, subtask, self._attempt, Resources(), self._routers)
+        outbox = Outbox(spec.level, subtask, spec.parallelism, self._attempt)
+        given = (self._plan, self._settings, self._storage, place, subtask, self._attempt, Resources(), self._routers)
         opened = OpenLevel(spec, Surroundings(*given), outbox)
         try:
-            report = _worked(opened, level, outbox, rows)
+            report = _worked(opened, spec.level, outbox, rows)
         finally:
             opened.close()
             shutil.rmtree(place)

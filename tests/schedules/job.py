@@ -14,8 +14,16 @@ from random import Random
 from typing import Any
 
 from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch, SplitId, Term
-from kafka_eos.interfaces import Committable, InFlight, JobContext, Positions, StateHandle, TaskContext
+from kafka_eos.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.interfaces import (
+    Committable,
+    InFlight,
+    JobContext,
+    Positions,
+    PreCommit,
+    StateHandle,
+    TaskContext,
+)
 from kafka_eos.operators.windows.counted import CountedWindows
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import bootstrap
@@ -68,6 +76,20 @@ class _DealtReader(ListReader):
 class Named(MemorySink):
     """Keeps with each value what its output calls itself."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_epoch: list[list[Any]] = []
+        """The values of each epoch."""
+        self.committed_epoch = 0
+        """The newest one, of which each writer is told."""
+        self.writers = set[tuple[object, ...]]()
+        """How each calls itself, in all lives."""
+
+    def end_epoch(self) -> None:
+        """All of an epoch is committed."""
+        before = sum(map(len, self.by_epoch))
+        self.by_epoch.append([value for _, value in self.committed[before:]])
+
     def writer(self, ctx: TaskContext) -> MemoryWriter:
         return _NamedWriter(self, ctx)
 
@@ -87,6 +109,24 @@ class Named(MemorySink):
 
 
 class _NamedWriter(MemoryWriter):
+    """Fails if another one of its life has its number, or if it seals an epoch before it was told of the last."""
+
+    _sink: Named
+
+    def __init__(self, sink: Named, ctx: TaskContext) -> None:
+        super().__init__(sink, ctx)
+        name = (ctx.job.term, ctx.subtask, ctx.attempt)
+        assert name not in sink.writers, "two writers of a sink have one number"
+        sink.writers.add(name)
+        self._told = sink.committed_epoch
+
+    def committed(self, epoch: EpochId) -> None:
+        self._told = epoch.epoch.n
+
+    def seal(self, epoch: EpochId) -> PreCommit:
+        assert self._told == self._sink.committed_epoch, "a writer was not told of an epoch that is committed"
+        return super().seal(epoch)
+
     def write(self, batch: Batch[Any]) -> None:
         names = [parse(text).identity for text in column(batch, Term(1), Epoch(1))]
         super().write(Batch(list(zip(names, batch.values, strict=True)), batch.rows, batch.origin))
@@ -113,6 +153,8 @@ class Job:
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     told: Counter[str] = field(default_factory=Counter)
     term: int = 0
+    longest_life: float = 3.3
+    """Decimal logarithm of the turns that a life may last."""
 
     def __post_init__(self) -> None:
         context = JobContext(self.plan.name, Term(1), self.settings.for_connectors())
@@ -158,17 +200,21 @@ class Job:
 
     def decide(
         self,
+        epoch: int,
         positions: Mapping[str, Positions],
         states: tuple[StateHandle, ...],
         committables: Sequence[Committable],
         in_flight: tuple[InFlight, ...] = (),
     ) -> None:
-        """The next epoch is committed: ``positions`` are what has been read since."""
+        """An epoch is committed: ``positions`` are what has been read since."""
         expect_same(states)
         for committable in committables:
             (sink,) = [sink for sink in self.sinks if f"memory:{id(sink):x}" == committable.scope]
             sink.commit(committable.payload["name"])
+        for sink in self.sinks:
+            sink.end_epoch()
+            sink.committed_epoch = epoch
         known = self.decided.positions
         moved = {name: {**splits, **positions.get(name, {})} for name, splits in known.items()}
-        self.decided = Decided(self.decided.epoch + 1, moved, states, in_flight)
+        self.decided = Decided(epoch, moved, states, in_flight)
         self.told["epochs"] += 1

@@ -1,6 +1,7 @@
 """The workers of the embedded engine in one thread, with all of its parts but processes and the clock.
 
-Whose turn it is, when a barrier comes to whom, and when all of them die, is chance; one of them may be slow.
+Whose turn it is, when a barrier comes to whom, which epoch is aborted, and when all of them die, is chance; one of them
+may be slow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kafka_eos.embedded.control import Start
 from kafka_eos.embedded.open_plan import OpenPlan
 from kafka_eos.embedded.task import Captured
 from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Positions
+from kafka_eos.interfaces import Committable, Positions
 from kafka_eos.protocol.assignment import share
 from tests.schedules.job import IDENTITY, Job
 
@@ -42,6 +43,11 @@ class _Life:
         self._untold: list[int] = []
         """Who has not heard of it."""
         self._captured: dict[int, Sequence[Captured]] = {}
+        self._newest = job.decided.epoch
+        """The number of the epoch that began last."""
+        self._aborted: list[Committable] = []
+        """Output of epochs that were aborted: the next one takes it over."""
+        self._dies = False
         peers: list[dict[int, socket.socket]] = [{} for _ in range(parallelism)]
         for one, other in combinations(range(parallelism), 2):
             peers[one][other], peers[other][one] = socket.socketpair()
@@ -76,10 +82,12 @@ class _Life:
     def run(self, *, to_the_end: bool) -> None:
         for worker in self._workers:
             worker.resume()
-        turns = _MOST if to_the_end else round(10 ** self._chance.uniform(0.7, 3.3))
+        turns = _MOST if to_the_end else round(10 ** self._chance.uniform(0.7, self._job.longest_life))
         for _ in range(turns):
             self._turn()
-            if to_the_end and self._all_is_read and not self._pending:
+            if self._dies and not to_the_end:
+                return
+            if to_the_end and self._all_is_read and not self._pending and self._nothing_goes_round:
                 self._end()
                 return
         assert not to_the_end, f"after {turns} turns the job has not come to its end"
@@ -92,6 +100,8 @@ class _Life:
             self._tell(self._untold.pop(self._chance.randrange(len(self._untold))))
         elif not self._pending and self._chance.random() < 0.05:
             self._begin(aligned=bool(self._held.waiting) or self._chance.random() < 0.2)
+        elif self._pending and self._chance.random() < 0.03:
+            self._abort()
         worker = self._workers[subtask]
         self._job.told["barriers amid what is due"] += worker.due and bool(self._pending)
         worker.advance(self._job.settings.batch_size, 0.0)
@@ -116,15 +126,41 @@ class _Life:
             worker.reached(mine) for worker, mine in zip(self._workers, ends, strict=True)
         )
 
+    @property
+    def _nothing_goes_round(self) -> bool:
+        """As the supervisor of a bounded run finds out."""
+        if not self._job.plan.feedbacks:
+            return True
+        exchanges = [worker.exchanges for worker in self._workers]
+        quiet = sum(each.sent for each in exchanges) == sum(each.received for each in exchanges)
+        return quiet and all(worker.idle for worker in self._workers)
+
     # ------------------------------------------------------------ epochs
 
     def _begin(self, *, aligned: bool) -> None:
-        self._pending = EpochId(Epoch(self._job.decided.epoch + 1), self._term), aligned
+        self._newest += 1
+        self._pending = EpochId(Epoch(self._newest), self._term), aligned
         self._untold = list(range(self._parallelism))
 
     def _tell(self, subtask: int) -> None:
         assert self._pending is not None
         self._workers[subtask].trigger(*self._pending)
+
+    def _abort(self) -> None:
+        """Nobody hears of it before the epoch itself; all have confirmed it before the next one begins."""
+        assert self._pending is not None
+        while self._untold:
+            self._tell(self._untold.pop())
+        (epoch, _), self._pending = self._pending, None
+        parts = [part for captured in self._captured.values() for part in captured]
+        left = [prepare for part in parts for prepare in part.precommits]
+        for worker in self._workers:
+            left += worker.abort(epoch)
+        self._aborted += [committable for prepare in left for committable in prepare()]
+        self._captured = {}
+        for part in parts:
+            part.drop()
+        self._job.told["epochs aborted"] += 1
 
     def _done(self, subtask: int, epoch: int, captured: Sequence[Captured]) -> None:
         self._captured[subtask] = captured
@@ -138,15 +174,19 @@ class _Life:
         parts = [(self._workers[subtask], part) for subtask, captured in answers.items() for part in captured]
         states = tuple(upload(self._job.storage) for _, part in parts for upload in part.uploads)
         in_flight = tuple(kept for worker, part in parts for kept in worker.store(part))
-        assert not (aligned and in_flight), "an epoch that leaves nothing under way has left something"
-        committables = [each for _, part in parts for prepare in part.precommits for each in prepare()]
+        loops = {node.name for node in self._job.plan.feedbacks}
+        left = {rows.exchange for rows in in_flight} - loops
+        assert not (aligned and left), "an epoch that leaves nothing under way has left something"
+        committables, self._aborted = self._aborted, []
+        committables += [each for _, part in parts for prepare in part.precommits for each in prepare()]
         read: dict[str, dict[str, object]] = {}
         for _, part in parts:
             part.drop()
             for source, splits in part.positions.items():
                 read.setdefault(source, {}).update(splits)
         positions: Mapping[str, Positions] = read  # type: ignore[assignment]
-        self._job.decide(positions, states, committables, in_flight)
+        self._job.decide(epoch.epoch.n, positions, states, committables, in_flight)
+        self._dies = bool(in_flight) and self._chance.random() < 0.3
         for worker in self._workers:
             worker.completed(epoch)
         self._held = self._held.decided(self._job.plan.meets, self._job.decided.positions)

@@ -1,0 +1,91 @@
+"""A job that goes from the embedded engine to Spark's driver, and takes the rows that were under way with it.
+
+The driver and its coordinator are those of a run; tasks work in this process, and the other engine on its own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kafka_eos import Pipeline
+from kafka_eos.app import Code
+from kafka_eos.checkpoints import savepoints
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.desk import Desk
+from kafka_eos.coordinator.handover import Acked
+from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.patience import Patience
+from kafka_eos.coordinator.savepointing import SavepointWriter
+from kafka_eos.ids import EpochId
+from kafka_eos.limits import Limits, shrunk
+from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.settings import Settings
+from kafka_eos.spark.driver import Driver, Watch
+from kafka_eos.spark.messages import Quota, Spec
+from tests.schedules import batches, lives, ordered
+from tests.schedules.job import IDENTITY, Job
+from tests.schedules.pipelines import Case
+
+TASKS = 2
+
+
+def _coordinator(job: Job) -> Coordinator:
+    patience = Patience(threading.Event(), print)
+    return Coordinator(job.plan, job.storage, History(job.storage, print), patience, job.settings.for_connectors(), 3)
+
+
+def _drive(job: Job, directory: Path) -> list[int]:
+    """Go on from what the coordinator finds until all is read; the epochs that were committed."""
+    coordinator, quota = _coordinator(job), Quota(4, None)
+    resumed = coordinator.recover()
+    template = Spec(
+        app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=resumed.term.n,
+        claim=b"", epoch=0, finished=-1, generation=0, parallelism=TASKS, level=0, last=False, positions={}, ends={},
+        quota=quota, states=(),
+    )  # fmt: skip
+    epochs: list[int] = []
+
+    def observe(event: str, **facts: Any) -> None:
+        if event == "committed":
+            epochs.append(facts["epoch"])
+            for sink in job.sinks:
+                sink.end_epoch()
+
+    watch = Watch(lambda: False, lambda: False, observe)
+    runner: Any = batches.TaskRunner(job.plan, job.settings, job.storage, directory)
+    writer = SavepointWriter(directory, job.storage)
+    desk = Desk(directory, writer)
+    newest = partial(savepoints.newest_committed, job.storage, job.plan.name)
+    goal, cadence = coordinator.ends(resumed.positions), Cadence(0.0, 0.0, 60.0)
+    driver = Driver(coordinator, resumed, runner, template, cadence, watch, goal, (), {}, (), desk, newest)
+    driver.run()
+    writer.close()
+    return epochs
+
+
+def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other(tmp_path: Path) -> None:
+    """Some ten epochs follow, and operators with state would see each row that comes again."""
+    began = time.monotonic()
+    case = Case(Pipeline("moves"), Random(2), most=20)
+    ordered.ordered(case)
+    settings = Settings(checkpoint_mode="unaligned", aligned_timeout=0.0, batch_size=2, state_backend="memory")
+    job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_life=1.7)
+    with shrunk(Limits.tiny()):
+        while not job.decided.in_flight:
+            assert time.monotonic() < began + 60, "nothing is ever under way"
+            lives.live(job, 3, to_the_end=False)
+        for sink in job.sinks:
+            sink.forget()
+        coordinator, decided = _coordinator(job), job.decided
+        resumed = coordinator.recover()
+        moved = Acked(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
+        coordinator.finish(coordinator.decide(EpochId(resumed.first_epoch, resumed.term), moved))
+        epochs = _drive(job, tmp_path)
+
+    assert len(epochs) > 5
+    case.check()

@@ -1,0 +1,61 @@
+"""Rows of a key keep their order over many lives, of which most take up rows that were under way in the one before.
+
+Every size is tiny: frames, windows of credit, spilled files, what is remembered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kafka_eos import Pipeline
+from kafka_eos.limits import Limits, shrunk
+from kafka_eos.settings import Settings
+from tests.examples import seeds
+from tests.schedules import batches, lives, ordered
+from tests.schedules.job import Job
+from tests.schedules.pipelines import Case
+
+ROWS, LIVES, SEEDS = 15, 8, 4
+_FIXED = {"state_backend": "memory", "aligned_timeout": 0.0}
+
+
+def _settings(chance: Random) -> Settings:
+    """Settings that users cannot make so small."""
+    aligned = chance.random() < 0.25
+    settings = Settings(
+        checkpoint_mode="aligned" if aligned else "unaligned",
+        batch_size=chance.choice([1, 3]),
+        buffer_timeout=chance.choice([0.0, 0.001]),
+        state_cache_entries=chance.choice([1, 1000]),
+        alignment_spill=5000 if aligned else 0,
+        **_FIXED,
+    )
+    return settings.model_copy(update={"exchange_memory": chance.choice([100, 2000, 1 << 20])})
+
+
+def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Counter[str]:
+    case = Case(Pipeline("order"), chance, most=ROWS)
+    plan_of(case)
+    job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_life=2.2)
+    for life in range(LIVES):
+        engine = chance.choice([lives, lives, batches if case.on_spark else lives])
+        engine.live(job, chance.randint(1, 3), to_the_end=life == LIVES - 1)
+    case.check()
+    return job.told
+
+
+@pytest.mark.parametrize("kind", ordered.CASES)
+def test_rows_of_a_key_keep_their_order_in_whichever_life(kind: str, tmp_path: Path) -> None:
+    told: Counter[str] = Counter()
+    with shrunk(Limits.tiny()):
+        for seed in seeds(SEEDS):
+            (tmp_path / str(seed)).mkdir()
+            told += _run(ordered.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
+
+    assert told["rows under way restored"] >= SEEDS
+    assert told["epochs aborted"] > 0
