@@ -176,6 +176,7 @@ def test_a_time_may_say_where_it_is() -> None:
         (b"\xff\x00a\\", 100, "\\xff\\x00a\\\\"),
         ("a\x1b[31m\nb", 100, "a\\x1b[31m\\nb"),
         (b"abcdef", 3, "abc … (3 more)"),
+        (b"abc", 3, "abc"),
         (b"ab\xc3\xa9", 3, "ab … (1 more)"),
         (b"\xff\xff\xff\xff", 2, "\\xff\\xff … (2 more)"),
         (b"", 5, ""),
@@ -195,6 +196,7 @@ def test_a_letter_is_shown_whole() -> None:
         "  header trace: (null)",
         "  header t: \\xff",
     ]
+    assert list(lines("refused/0/5", _letter(value=b"paid"), 100))[-1] == "  paid"
     told = as_json("refused/0/5", letter)
     assert told["headers"] == [{"name": "trace", "value": None}, {"name": "t", "value_base64": "/w=="}]
 
