@@ -7,6 +7,7 @@ recovery, so their plan begins with one: after the decision and before the first
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -92,8 +93,8 @@ def second_death(point: str) -> str:
 
 
 @pytest.fixture
-def job(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Job:
-    name = f"chaos-{abs(hash(request.node.name)) % 10**10}"
+def job(bootstrap: str, tmp_path: Path) -> Job:
+    name = f"chaos-{uuid4().hex[:10]}"
     job = Job(name, bootstrap, f"{name}-in", f"{name}-out", tmp_path)
     create_topic(bootstrap, job.input, 3)
     create_topic(bootstrap, job.output, 3)
