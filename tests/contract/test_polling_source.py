@@ -95,16 +95,6 @@ class Miscounting(PollingReader[int]):
         return batch
 
 
-class Ended(PollingReader[int]):
-    """A split that was at its end once is at its end for good."""
-
-    def poll(self, max_records: int, timeout: float) -> Batch[int] | None:
-        ended = {*self._empty}
-        batch = super().poll(max_records, timeout)
-        self._empty |= ended
-        return batch
-
-
 class Unassigned(PollingReader[int]):
     """It has reached the end of whatever it does not read."""
 
@@ -124,7 +114,6 @@ class Behind(PollingReader[int]):
     [
         (Passing, "refused", "were refused, and not"),
         (Miscounting, "refused", "is short of"),
-        (Ended, "grows", "at_end names {'a/1'}, which has grown"),
         (Unassigned, "grows", "reached the ends of {'c/0'}, which it was not assigned"),
         (Behind, "ends-stay", "has not reached its own positions"),
     ],
