@@ -21,10 +21,10 @@ from kafka_eos import Pipeline, ProcessContext, ProcessFunction
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.embedded.control import (
     Abort,
-    AbortConfirmed,
     Ack,
     Assign,
     Begin,
+    ConfirmAbort,
     Decline,
     Drop,
     Failed,
@@ -83,7 +83,7 @@ class SessionThread:
     def hear(self, kind: type[M]) -> M:
         """The next answer, which is of this kind."""
         answer = next(
-            message for message in self._messages if isinstance(message, Ack | Decline | AbortConfirmed | Failed)
+            message for message in self._messages if isinstance(message, Ack | Decline | ConfirmAbort | Failed)
         )
         assert isinstance(answer, kind), answer
         return answer
@@ -163,7 +163,7 @@ def test_an_answer_names_all_output_up_to_it_that_is_not_known_to_be_committed(s
             answer = session.hear(Ack)
             if step == "abort":
                 session.send(Abort(session=1, epoch=session.name(epoch)))
-                assert session.hear(AbortConfirmed).epoch == session.name(epoch)
+                assert session.hear(ConfirmAbort).epoch == session.name(epoch)
             assert [sealed.epoch.n for sealed in answer.sealed] == undecided
             for sealed in answer.sealed:
                 named = sorted((each.scope, each.payload["epoch"]) for each in sealed.committables)
