@@ -148,6 +148,6 @@ def counted(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[by
 
 
 def chunks(fd: int) -> Iterator[bytes]:
-    """What follows in ``fd``, in pieces of at most 1 MiB."""
+    """What follows in ``fd``, in pieces of at most ``Limits.copied_bytes``."""
     while chunk := os.read(fd, LIMITS.copied_bytes):
         yield chunk

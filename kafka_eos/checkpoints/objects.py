@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
 _PARTS = 3
+"""Parts of an upload that are in memory at most."""
 RETRY_SECONDS = 30.0
 _CREATES = 5
 _PUBLISHER = "publisher"

@@ -442,16 +442,17 @@ class Task:
                     self._report(entry.channel, marker)
 
     def _complete(self, epoch: int) -> None:
-        opened, self._open = self._snapshot_of(epoch), None
+        opened, self._open = self._capturing, None
         captured, now = opened.captured, time.time()
         captured.aligning = time.monotonic() - opened.since
         captured.spans.append(Span("align", now - captured.aligning, now, self.segment.heads[0]))
         hit("align.complete")
         self._around.captured(self.segment, epoch, captured)
 
-    def _snapshot_of(self, epoch: int) -> OpenSnapshot:
-        if self._open is None or self._open.epoch != epoch:
-            raise Bug(f"epoch {epoch} is not being captured")
+    @property
+    def _capturing(self) -> OpenSnapshot:
+        if self._open is None:
+            raise Bug(f"segment {self.segment.heads[0]} captures no epoch")
         return self._open
 
     def _snapshot(self, snapshot: Snapshot, since: float) -> None:
@@ -473,7 +474,7 @@ class Task:
         self._log_waiting(epoch)
         for edge in self._tails:
             for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
-                self._log_of(self._open, edge, captured.overtaken, "overtaken").add(frame)
+                self._log_of(edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         ended, head = time.time(), self.segment.heads[0]
         captured.spans.append(Span("snapshot", ended - captured.blocked, ended, head))
@@ -490,14 +491,12 @@ class Task:
 
     def _log(self, edge: int, rows: Iterable[Rows]) -> None:
         """Add rows to the logs of the epoch that is being captured."""
-        opened = self._open
-        if opened is None:
-            raise Bug(f"rows of {self.segment.heads[0]} are logged, and no epoch is being captured")
+        logs = self._capturing.captured.received
         for part in rows:
-            self._log_of(opened, edge, opened.captured.received, "received").add(self._wires.as_now(edge, part))
+            self._log_of(edge, logs, "received").add(self._wires.as_now(edge, part))
             hit("in-flight.logged")
 
-    def _log_of(self, opened: OpenSnapshot, edge: int, logs: dict[int, Log], name: str) -> Log:
+    def _log_of(self, edge: int, logs: dict[int, Log], name: str) -> Log:
         if edge not in logs:
-            logs[edge] = self._around.log(self.segment, edge, opened.epoch, name)
+            logs[edge] = self._around.log(self.segment, edge, self._capturing.epoch, name)
         return logs[edge]

@@ -263,10 +263,8 @@ class Attempt:
             f"checkpoint {late.id} was not acknowledged in time (checkpoint_timeout) by subtask {sorted(late.missing)}"
         )
         # Before one that drains there may be many rows, and no word comes out of a long batch of them.
-        frozen = self._frozen(late.missing, late.triggered_at if late.kind.drains else now, now)
-        if frozen:
-            return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen))
-        return self._give_up(late, what, now, late=True)
+        since = late.triggered_at if late.kind.drains else now
+        return self._replace_frozen(late.missing, since, what, now) or self._give_up(late, what, now, late=True)
 
     def _count_overdue_abort(self, now: float) -> Step | None:
         """A subtask that does not confirm an abort keeps the job from its next epoch: one more failed checkpoint."""
@@ -277,16 +275,17 @@ class Attempt:
         what = (
             f"the abort of checkpoint {overdue.id} was not confirmed in time (checkpoint_timeout) by subtask {missing}"
         )
-        frozen = self._frozen(overdue.missing, now, now)
-        if frozen:
-            return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen))
+        if (replaced := self._replace_frozen(overdue.missing, now, what, now)) is not None:
+            return replaced
         failures = self.failures.failed() if overdue.kind.counts(late=True) else self.failures
         if failures.too_many:
             return self._over(do.Replace(f"{what}; {failures.seen} in a row", overdue.missing))
         return replace(self, flights=self.flights.wait_again(now), failures=failures), ()
 
-    def _frozen(self, missing: frozenset[int], since: float, now: float) -> frozenset[int]:
-        return missing & self.vitals.still(min(now - self.policy.silence, since))
+    def _replace_frozen(self, missing: frozenset[int], since: float, what: str, now: float) -> Step | None:
+        """Replace the subtasks that are waited for and have taken no step since then, if there are any."""
+        frozen = missing & self.vitals.still(min(now - self.policy.silence, since))
+        return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen)) if frozen else None
 
     def _give_up_declined(self, now: float) -> Step | None:
         hopeless = self.flights.hopeless()
