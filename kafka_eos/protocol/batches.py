@@ -75,6 +75,19 @@ def owner(attempts: Collection[Attempt]) -> Term | None:
     return visible[0] if len(visible) == 1 else None
 
 
+def may_be_decided(batch: int, newest: int | None, settled: Collection[int]) -> bool:
+    """Whether what drivers promised for ``batch`` is decided and not visible, or may yet be decided: it stays prepared.
+
+    ``newest`` is the last batch with a decision, None if there is none; ``settled`` are the batches with a receipt.
+    """
+    # A driver looks at its term after it has promised and before its Spark decides. It may sleep in between while the
+    # next driver takes over, runs, and ends: its Spark then decides all the same. So a promise outlives the drivers
+    # that come after it, until the batch is settled (by whichever attempt), or the promise is taken back: by its own
+    # driver, or by one that knows that no earlier Spark lives. Batches before the newest decision are over: a batch
+    # begins when the one before it is settled or adopted.
+    return batch not in settled and (newest is None or batch >= newest)
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """What a driver knows of the batch that it promised."""

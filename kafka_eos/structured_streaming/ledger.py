@@ -85,9 +85,9 @@ class Ledger:
         """Every promise for ``batch``, by term."""
         return sorted(i for i in self._promises if i.epoch.n == batch)
 
-    def batches_after(self, batch: int) -> list[int]:
-        """Batches after ``batch`` for which there is a promise."""
-        return sorted({i.epoch.n for i in self._promises if i.epoch.n > batch})
+    def batches(self) -> list[int]:
+        """Batches for which there is a promise."""
+        return sorted({i.epoch.n for i in self._promises})
 
     def settled(self) -> frozenset[int]:
         """Batches of which an attempt is committed as a whole."""

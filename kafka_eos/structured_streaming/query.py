@@ -1,7 +1,8 @@
 """The running query, as its user sees it: Spark's StreamingQuery, and when its output is visible.
 
 Rule: what ends here has been finalised: ``stop``, ``awaitTermination`` and ``processAllAvailable`` return when all
-that Spark decided is visible and nothing of the query is open in Kafka.
+that Spark decided is visible. Nothing of the query is open in Kafka then, but for what the Spark of a replaced driver
+may yet decide.
 """
 
 from __future__ import annotations

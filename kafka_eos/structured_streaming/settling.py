@@ -22,7 +22,7 @@ from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fa
 from kafka_eos.failpoints import hit
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext, Standing
-from kafka_eos.protocol.batches import Attempt, owner
+from kafka_eos.protocol.batches import Attempt, may_be_decided, owner
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, authorize, undecidable
 from kafka_eos.structured_streaming.hadoop import OURS, Decisions
 from kafka_eos.structured_streaming.ledger import Ledger, Promise
@@ -105,13 +105,17 @@ class Settling:
     def leave(self) -> None:
         """Spark has ended: abort whatever it did not decide.
 
-        What another driver promised for a batch that is decided and not settled stays for the next start.
+        What another driver promised stays for the next start if it is decided, or if its Spark may yet decide it.
         """
         self.check_term()
-        newest = self.newest()
-        unsettled = newest is not None and newest not in self.ledger.settled()
-        kept = [promise.ids for promise in self.promises(newest)] if newest is not None and unsettled else []
+        kept = [promise.ids for promise in self.unsettled(self.newest())]
         self.abort_others(frozenset().union(*kept))
+
+    def unsettled(self, newest: int | None) -> list[Promise]:
+        """Promises that are decided and not visible, or may yet be decided; ``newest`` is the last decided batch."""
+        settled = self.ledger.settled()
+        batches = [batch for batch in self.ledger.batches() if may_be_decided(batch, newest, settled)]
+        return [promise for batch in batches for promise in self.promises(batch)]
 
     def newest(self) -> int | None:
         """The last batch in Spark's commits."""
@@ -216,17 +220,12 @@ def _finish_newest(settling: Settling, newest: int, *, adopt: bool) -> None:
 
 
 def _undecided(settling: Settling, newest: int | None) -> list[Promise]:
-    """What is promised for batches after ``newest``, but for those whose decision was lost: they are finished here."""
-    ledger, found = settling.ledger, []
-    for batch in ledger.batches_after(-1 if newest is None else newest):
-        if batch in ledger.settled():
-            continue
-        promises = settling.promises(batch)
-        if any(settling.is_visible(promise) for promise in promises):
+    """What may yet be decided after ``newest``. A batch whose decision was lost is finished here."""
+    batches = dict.fromkeys(promise.batch for promise in settling.unsettled(newest))
+    for batch in batches:
+        if any(settling.is_visible(promise) for promise in settling.promises(batch)):
             settling.finish_decided(batch)
-        else:
-            found += promises
-    return found
+    return settling.unsettled(newest)
 
 
 def unclear(checkpoint: str, promises: Collection[Promise], *, visible: bool) -> Fatal:

@@ -18,6 +18,7 @@ from kafka_eos.protocol.batches import (
     Waiting,
     begin,
     conclude,
+    may_be_decided,
     owner,
 )
 from tests.marks import campaign
@@ -92,6 +93,21 @@ def test_whose_a_decision_is(attempts: dict[int, bool], answer: int | None) -> N
     assert found == (None if answer is None else Term(answer))
 
 
+@pytest.mark.parametrize(
+    ("batch", "newest", "settled", "answer"),
+    [
+        (0, None, (), True),
+        (5, 4, (4,), True),  # an earlier driver's Spark may decide it yet
+        (5, 5, (4,), True),  # it has, and nobody has made it visible
+        (5, 5, (5,), False),
+        (5, 4, (4, 5), False),  # its decision was lost
+        (4, 5, (), False),  # of a batch before one that was adopted
+    ],
+)
+def test_which_promises_stay_prepared(batch: int, newest: int | None, settled: tuple[int, ...], answer: bool) -> None:
+    assert may_be_decided(batch, newest, settled) is answer
+
+
 # ---------------------------------------------------------------- every interleaving
 
 NONE = -1
@@ -112,7 +128,7 @@ class Driver:
     seen: frozenset[tuple[int, int]] = frozenset()
     receipts: frozenset[int] = frozenset()
     spark: str = "idle"
-    """"deciding" from the return of foreachBatch until its Spark has written the decision, or was refused."""
+    """"deciding" from the return of foreachBatch until its Spark has "decided", or is "over" without a decision."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +157,15 @@ def moves(world: World, at: int) -> Iterator[World]:
         drivers = tuple(sorted([driver, *others], key=repr))  # who is who makes no difference
         return replace(world, drivers=drivers, **changed)  # type: ignore[arg-type]
 
-    decides = d.spark == "deciding" and d.batch == len(world.commits)
-    if decides:
-        yield to(replace(d, spark="decided"), commits=(*world.commits, d.term))
-    elif d.spark == "deciding":
-        yield to(replace(d, spark="refused"))
+    if d.spark == "deciding":
+        if d.batch == len(world.commits):
+            yield to(replace(d, spark="decided"), commits=(*world.commits, d.term))
+        yield to(replace(d, spark="over"))  # the name is taken, or the query ends for another reason
     if d.step == "stopped":
         return
     yield to(replace(d, step="stopped"))  # killed; its JVM may live a little longer
+    if d.step in ("begin", "prepare", "look again"):
+        yield to(replace(d, step="leave"))  # its Spark ends and decides nothing any more: stopped, or a task has failed
     if (change := STEPS[d.step](world, d)) is not None:
         driver, changed = change
         yield to(driver, **changed)
@@ -199,16 +216,29 @@ def _commit(world: World, d: Driver) -> Change:
 def _receipt(world: World, d: Driver) -> Change:
     done = {d.target[0]}
     settled = replace(d, step=d.then, receipts=d.receipts | done)
+    changed: dict[str, object] = {"receipts": world.receipts | done}
     if d.then == "begin":
         settled = replace(settled, base=d.watched, watched=NONE)
-    return settled, {"receipts": world.receipts | done}
+        changed["prepared"] = _without_aborted(world, d, frozenset())
+    return settled, changed
 
 
 def _abort(world: World, d: Driver) -> Change:
-    kept = {p for p in d.seen if p[0] > d.base} & world.promises
+    kept = _kept(world, d, d.base)
     left = {p for p in world.prepared if p[1] >= d.term or p in kept}
     watched = max((b for b, _ in kept), default=NONE)
     return replace(d, step="start", watched=watched), {"prepared": frozenset(left)}
+
+
+def _kept(world: World, d: Driver, newest: int) -> frozenset[tuple[int, int]]:
+    """Attempts that the driver leaves prepared: those whose promises it has seen, and that are still there."""
+    last = None if newest == NONE else newest
+    return frozenset(p for p in d.seen & world.promises if may_be_decided(p[0], last, d.receipts))
+
+
+def _without_aborted(world: World, d: Driver, kept: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """What is left when the driver aborts all others than those ``kept``. It leaves later terms alone."""
+    return frozenset(p for p in world.prepared if p[1] > d.term or p in kept)
 
 
 def _start(world: World, d: Driver) -> Change:
@@ -247,19 +277,36 @@ def _check_promise(world: World, d: Driver) -> Change:
 def _wait(world: World, d: Driver) -> Change | None:
     rivals = any(b == d.batch and t != d.term for b, t in d.seen)
     decided = d.batch < len(world.commits)
-    verdict = conclude(Waiting(decided, d.spark == "decided", d.spark == "refused", rivals))
-    if verdict is Verdict.MINE:
-        return replace(d, step="check", target=(d.batch, d.term), then="abort others"), {}
-    return None if verdict is Verdict.WAIT else _stops(d)
+    match conclude(Waiting(decided, d.spark == "decided", d.spark == "over", rivals)):
+        case Verdict.MINE:
+            return replace(d, step="check", target=(d.batch, d.term), then="abort others"), {}
+        case Verdict.UNDECIDED:
+            return replace(d, step="leave"), {"promises": world.promises - {(d.batch, d.term)}}
+        case Verdict.UNCLEAR:
+            return _stops(d)
+    return None
 
 
 def _abort_others(world: World, d: Driver) -> Change:
-    return replace(d, step="next"), {"prepared": world.prepared & {(d.batch, d.term)}}
+    return replace(d, step="next"), {"prepared": _without_aborted(world, d, frozenset({(d.batch, d.term)}))}
 
 
 def _next(world: World, d: Driver) -> Change | None:
     """Spark goes on once it has decided."""
     return (replace(d, step="begin", batch=d.batch + 1, spark="idle"), {}) if d.spark == "decided" else None
+
+
+def _leave(world: World, d: Driver) -> Change:
+    """Its Spark has ended: it looks at its term, at the newest decision, and then aborts."""
+    return _stops(d) if world.claimed > d.term else (replace(d, step="look before leaving"), {})
+
+
+def _look_before_leaving(world: World, d: Driver) -> Change:
+    return replace(d, step="abort and leave", base=len(world.commits) - 1), {}
+
+
+def _abort_and_leave(world: World, d: Driver) -> Change:
+    return _stops(d)[0], {"prepared": _without_aborted(world, d, _kept(world, d, d.base))}
 
 
 STEPS: dict[str, Callable[[World, Driver], Change | None]] = {
@@ -280,6 +327,9 @@ STEPS: dict[str, Callable[[World, Driver], Change | None]] = {
     "wait": _wait,
     "abort others": _abort_others,
     "next": _next,
+    "leave": _leave,
+    "look before leaving": _look_before_leaving,
+    "abort and leave": _abort_and_leave,
 }
 """What a driver does at each step; None if there is nothing to do now."""
 
@@ -287,6 +337,8 @@ STEPS: dict[str, Callable[[World, Driver], Change | None]] = {
 def invariant(world: World) -> None:
     for batch, term in world.visible:
         assert world.commits[batch] == term, "an attempt is visible that was not the one decided"
+    for attempt in enumerate(world.commits):
+        assert attempt in world.visible | world.prepared, f"output of batch {attempt[0]} is decided, and was aborted"
     for batch in range(len(world.commits) - 1):
         assert batch in world.receipts, f"batch {batch + 1} is decided, and batch {batch} is not visible"
     for batch in world.receipts:
