@@ -6,6 +6,7 @@ Rule: what `EXAMPLES` says is a factor for all properties, so that a test says h
 from __future__ import annotations
 
 import os
+import random
 from typing import Any
 
 from hypothesis import settings
@@ -22,3 +23,8 @@ def examples(number: int, **others: Any) -> settings:
 def seeds(number: int) -> range:
     """So many seeds of a test that makes its examples itself, times the same factor."""
     return range(number * _TIMES)
+
+
+def other_seeds(number: int) -> list[int]:
+    """So many seeds, other ones in each run, times the same factor: for a test whose failure names its seed."""
+    return [random.randrange(1 << 32) for _ in seeds(number)]

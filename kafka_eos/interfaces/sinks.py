@@ -40,7 +40,10 @@ class Writer(Protocol[T]):
         """
 
     def committed(self, epoch: EpochId) -> None:
-        """Told after the epoch's receipt: what ``seal`` kept for it may be reused."""
+        """Called after the epoch's receipt: what ``seal`` kept for it, and for older epochs, may be reused.
+
+        The trap: later epochs may be prepared already. It may come late, again, or never.
+        """
 
     def discard(self) -> None:
         """Let go of everything, undo nothing: recovery decides about what is already prepared."""

@@ -9,15 +9,14 @@ own interface and ``read_back``, and compares everything that is visible, not ju
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos.errors import CommittableLost, KafkaEosError
 from kafka_eos.ids import EpochId, JobIdentity
 from kafka_eos.interfaces import (
     CommitPermit,
-    CommitsTogether,
     Committable,
     Committer,
     Outcome,
@@ -27,24 +26,39 @@ from kafka_eos.interfaces import (
     committed,
     probed,
 )
-from kafka_eos.testing.process import commit_elsewhere, prepare_and_die
-from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, claim, epoch_id, expect, through_json
+from kafka_eos.testing.process import prepare_and_die
+from kafka_eos.testing.sink_run import run_seed, run_steps
+from kafka_eos.testing.sink_schedules import (
+    AbortStep,
+    CommitAgainStep,
+    CommitStep,
+    NotifyStep,
+    PrepareStep,
+    RestartStep,
+    SealStep,
+    WakeStep,
+    WriteStep,
+)
+from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, calls, claim, epoch_id, expect, through_json
 
 __all__ = ["SINK_CHECKS", "ContractBroken", "SinkUnderTest", "check_sink"]
 
 
-def check_sink(fresh: Callable[[], SinkUnderTest], *names: str) -> None:
+def check_sink(fresh: Callable[[], SinkUnderTest], *names: str, seeds: Iterable[int] = range(3)) -> None:
     """Run the named checks (default: all that fit), each on a new target from ``fresh``.
+
+    ``seeds``: the check "schedules" draws one schedule from each. A failure names the seed that repeats it.
 
     Raises ContractBroken, which starts with the name and claim of the check that failed.
     """
+    schedules = [*seeds]
     for name in names or SINK_CHECKS:
-        target = fresh()
-        if not names and not _fits(name, target):
-            continue
         check = SINK_CHECKS[name]
-        with Trial(target) as trial, claim(name, check):
-            check(trial)
+        for seed in schedules if name in _DRAWN else [0]:
+            target = fresh()
+            if names or _fits(name, target):
+                with Trial(target, seed=seed) as trial, claim(name, check):
+                    check(trial)
 
 
 def _fits(name: str, target: SinkUnderTest) -> bool:
@@ -150,19 +164,6 @@ def _staged(trial: Trial) -> None:
 # ---------------------------------------------------------------- several epochs and writers
 
 
-def _two_epochs(trial: Trial) -> None:
-    """Rows written after seal belong to the next epoch, even before the pre-commit has run; epochs stay in order."""
-    writer, first, second = trial.writer(), epoch_id(1), epoch_id(2)
-    writer.write(trial.batch(0, 3))
-    prepare = writer.seal(first)
-    writer.write(trial.batch(3, 6))
-    trial.commit(first, through_json(prepare()))
-    writer.committed(first)
-    trial.expect_visible(trial.rows[:3], "after the first of two epochs")
-    trial.commit(second, trial.prepare(writer, second, 6, 8))
-    trial.expect_visible(trial.rows[:8], "after both epochs")
-
-
 def _siblings(trial: Trial) -> None:
     """Two operators and two subtasks write the same epoch; together they make each row visible once."""
     epoch, services = epoch_id(1), Services()
@@ -181,29 +182,54 @@ def _siblings(trial: Trial) -> None:
     trial.expect_visible(trial.rows[:6], "after the commit of three writers", any_order=True)
 
 
-# ---------------------------------------------------------------- other processes
+def _late_notice(trial: Trial) -> None:
+    """A commit notice that comes late, or twice, frees nothing that later epochs use."""
+    write, seal, prepare, abort, notify = WriteStep(), SealStep(), PrepareStep(), AbortStep(), NotifyStep()
+    two_prepared = [write, seal, write, prepare, seal, prepare]
+    one_aborted = [CommitStep(), write, seal, prepare, notify, abort]
+    more_aborted = [write, seal, prepare, abort] * 3
+    last = [write, seal, prepare, write, NotifyStep(again=True), CommitStep(), CommitStep(newest_first=True)]
+    run_steps(trial, [0], [*two_prepared, *one_aborted, *more_aborted, *last, notify, notify])
 
 
-def _other_process(trial: Trial) -> None:
-    """Another process commits from the committable's JSON alone."""
-    committables = trial.prepare(trial.writer(), epoch_id(1), 0, 3)
-    outcomes = commit_elsewhere(trial, 1, 1, committables)
-    expect(set(outcomes) == {"committed"}, f"a first commit in another process must answer committed, not {outcomes}")
-    trial.expect_visible(trial.rows[:3], "after a commit by another process")
-    _expect_standing(trial.committer(), committables, Standing.COMMITTED, "after a commit by another process")
-
-
-def _writer_killed(trial: Trial) -> None:
-    """Prepared output survives a SIGKILL of the process that wrote it."""
-    committables = prepare_and_die(trial, term=1, epoch=1, start=0, stop=3)
-    trial.expect_visible((), "after the writer's process was killed")
-    _expect_standing(trial.committer(2), committables, Standing.PREPARED, "after the writer's process was killed")
-    trial.commit(epoch_id(1), committables, trial.committer(2))
-    trial.committer(2).abort_orphans(trial.context(2))
-    trial.expect_visible(trial.rows[:3], "after a newer term committed what the killed process prepared")
+def _aborted_epochs(trial: Trial) -> None:
+    """Output of aborted epochs is committed with the next one, in any order, and rows stay in the order of writing."""
+    (w0, w1, w2), (s0, s1, s2) = [WriteStep(n) for n in range(3)], [SealStep(n) for n in range(3)]
+    p0, p1, abort = PrepareStep(0), PrepareStep(1), AbortStep()
+    late_writers, late_worker = [w0, s0, w1, w2, abort], [w1, w2, s2, s1, w2, s0, p1, abort]
+    whole = [w0, w1, w2, s0, s1, s2, p0, p1, CommitStep(newest_first=True), NotifyStep()]
+    run_steps(trial, [0, 0, 1], [*late_writers, *late_worker, *whole])
 
 
 # ---------------------------------------------------------------- recovery
+
+
+def _recovery(trial: Trial) -> None:
+    """A newer term commits all that the newest manifest names, wherever the older one died, and aborts the rest."""
+    write, seal, prepare, abort = WriteStep(), SealStep(), PrepareStep(), AbortStep()
+    committed_before = [write, seal, prepare, CommitStep(), NotifyStep()]
+    aborted, decided = [write, seal, prepare, abort, write, seal, abort], [write, seal, prepare]
+    ahead = [write, seal, prepare, abort, write, seal, write]
+    died = [CommitStep(newest_first=True, dies_after=1), RestartStep(), WakeStep()]
+    once_more = [write, seal, prepare, CommitStep(), CommitAgainStep(1), CommitAgainStep(2), RestartStep(killed=False)]
+    run_steps(trial, [0], [*committed_before, *aborted, *decided, *ahead, *died, *once_more])
+
+
+def _schedules(trial: Trial) -> None:
+    """Whatever becomes of epochs and terms, readers see what is committed: each row once, and in its order."""
+    run_seed(trial, trial.seed)
+
+
+def _writer_killed(trial: Trial) -> None:
+    """Output of several epochs survives a SIGKILL of the process that prepared it; another process commits it."""
+    aborted, decided, ahead = prepare_and_die(trial, 1, [(0, 2), (2, 5), (5, 7)])
+    trial.expect_visible((), "after the writer's process was killed")
+    committer = trial.committer(2)
+    _expect_standing(committer, [*aborted, *decided], Standing.PREPARED, "after the writer's process was killed")
+    trial.commit(epoch_id(2), [*aborted, *decided], committer)
+    committer.abort_orphans(trial.context(2))
+    trial.expect_visible(trial.rows[:5], "after a newer term committed what the killed process prepared")
+    _expect_standing(committer, ahead, Standing.LOST, "after abort_orphans, of an epoch that was not decided")
 
 
 def _orphans(trial: Trial) -> None:
@@ -304,18 +330,13 @@ def _taken_away(trial: Trial) -> None:
 
 def _commit_taken(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
     """A repeated commit finds that it was done, or stops because it cannot tell."""
-    for some in _calls(trial.committer(2), committables):
+    for some in calls(trial.committer(2), committables):
         try:
             outcomes = committed(trial.committer(2), permit, some)
         except CommittableLost:
             continue
         for outcome in outcomes:
             expect(outcome is Outcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
-
-
-def _calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
-    """What is committed in one call."""
-    return [committables] if isinstance(committer, CommitsTogether) else [[each] for each in committables]
 
 
 # ---------------------------------------------------------------- expectations
@@ -341,7 +362,7 @@ def _expect_gone(
     names = " or ".join(str(standing) for standing in allowed)
     for probe in probed(trial.committer(2), committables):
         expect(probe.standing in allowed, f"{when}: a probe must answer {names}, not {probe}")
-    for some in _calls(trial.committer(2), committables):
+    for some in calls(trial.committer(2), committables):
         try:
             outcomes = committed(trial.committer(2), permit, some)
         except CommittableLost:
@@ -358,9 +379,11 @@ SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
         "probe": _probe,
         "discard-keeps-prepared": _discard,
         "staged": _staged,
-        "two-epochs": _two_epochs,
         "siblings": _siblings,
-        "commit-in-another-process": _other_process,
+        "late-notice": _late_notice,
+        "aborted-epochs": _aborted_epochs,
+        "recovery": _recovery,
+        "schedules": _schedules,
         "writer-killed": _writer_killed,
         "abort-orphans": _orphans,
         "abort-spares-own-term": _own_term,
@@ -372,7 +395,10 @@ SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
 )
 """Every check by name; for ``pytest.mark.parametrize``."""
 
-TWO_PROCESSES = frozenset({"commit-in-another-process", "writer-killed"})
+_DRAWN: Final = frozenset({"schedules"})
+"""Checks that draw from a seed what they do."""
+
+TWO_PROCESSES = frozenset({"writer-killed"})
 """Checks that a sink in memory cannot pass, by its nature."""
 
 TAKEN_AWAY = frozenset({"taken-away"})

@@ -42,13 +42,20 @@ _NEVER = Term(1 << 62)
 class _Portion:
     """What one writer wrote for one epoch."""
 
-    job: JobContext
+    writer: TaskContext
     values: list[Any] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
 
+    @property
+    def job(self) -> JobContext:
+        return self.writer.job
+
 
 class MemorySink:
-    """Keeps what was written in memory; ``committed`` is what a reader would see, in commit order."""
+    """Keeps what was written in memory; ``committed`` is what a reader would see, in commit order.
+
+    A commit includes what the writer prepared before: output of aborted epochs, which the same manifest names.
+    """
 
     def __init__(self) -> None:
         self.committed: list[Any] = []
@@ -90,10 +97,10 @@ class MemorySink:
 
     # The moves. Each is one step under the lock, because pre-commits run on another thread.
 
-    def begin(self, job: JobContext) -> _Portion:
+    def begin(self, writer: TaskContext) -> _Portion:
         with self._lock:
-            self._refuse_old(job)
-            self._open.append(_Portion(job))
+            self._refuse_old(writer.job)
+            self._open.append(_Portion(writer))
             return self._open[-1]
 
     def prepare(self, name: str, portion: _Portion) -> None:
@@ -114,8 +121,12 @@ class MemorySink:
                     return Outcome.ALREADY
                 case Standing.LOST:
                     raise CommittableLost(f"{name} is not in this MemorySink")
-            self.committed += self._prepared.pop(name).values
-            self._done.add(name)
+            writer = self._prepared[name].writer
+            for each in [each for each, portion in self._prepared.items() if portion.writer is writer]:
+                self.committed += self._prepared.pop(each).values
+                self._done.add(each)
+                if each == name:
+                    break
             return Outcome.COMMITTED
 
     def unfinished(self, job: str) -> list[Staged]:
@@ -179,7 +190,7 @@ class MemoryWriter:
         if not batch.values:
             return
         if self._portion is None:
-            self._portion = self._sink.begin(self._ctx.job)
+            self._portion = self._sink.begin(self._ctx)
         self._portion.values.extend(batch.values)
 
     def seal(self, epoch: EpochId) -> PreCommit:

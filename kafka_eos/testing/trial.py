@@ -10,7 +10,7 @@ import importlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -20,6 +20,7 @@ from kafka_eos.errors import KafkaEosError
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import (
     CommitPermit,
+    CommitsTogether,
     Committable,
     Committer,
     FileRef,
@@ -39,7 +40,7 @@ from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
-ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(12))
+ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(40))
 _LAST_TERM = 1000
 
 
@@ -57,6 +58,8 @@ class SinkUnderTest:
     ``rows``              at least 12 different JSON values to write
     ``settings``          what the engine would hand to connectors, e.g. ``bootstrap_servers``
     ``visible_within``    seconds that ``read_back`` may lag behind a commit
+    ``stable_offset``     True for a log that is read up to its last stable offset, as Kafka's topics are: what is
+                          committed may be hidden until all that was written before it is committed or aborted
     ``one_process``       True for a sink in memory: checks that need a second process are left out
     ``take_away``         removes everything visible as a reader may who is done with it: moves the files, deletes the
                           rows. None if readers of this sink cannot; the check that needs it is left out
@@ -68,6 +71,7 @@ class SinkUnderTest:
     rows: Sequence[Json] = ROWS
     settings: Mapping[str, Json] = field(default_factory=dict)
     visible_within: float = 0.0
+    stable_offset: bool = False
     one_process: bool = False
     take_away: Callable[[], None] | None = None
 
@@ -75,8 +79,9 @@ class SinkUnderTest:
 class Trial:
     """A job of its own against one target. Leaving it lets go of all writers and of what they left."""
 
-    def __init__(self, target: SinkUnderTest, job: str | None = None) -> None:
+    def __init__(self, target: SinkUnderTest, job: str | None = None, seed: int = 0) -> None:
         self.target, self.rows = target, target.rows
+        self.seed = seed
         self.job = job or f"contract-{uuid.uuid4().hex[:12]}"
         self._lives: set[tuple[str, JobIdentity | None]] = {(self.job, None)}
         self._closing = ExitStack()
@@ -124,8 +129,8 @@ class Trial:
         self._closing.callback(writer.discard)
         return writer
 
-    def committer(self, term: int = 1, job: str | None = None) -> Committer:
-        committer = self.sink().committer(self.context(term, job))
+    def committer(self, term: int = 1, job: str | None = None, identity: JobIdentity | None = None) -> Committer:
+        committer = self.sink().committer(self.context(term, job, identity))
         self._closing.callback(committer.close)
         return committer
 
@@ -162,15 +167,28 @@ class Trial:
     def expect_visible(self, rows: Iterable[Json], when: str, *, any_order: bool = False) -> None:
         """``read_back`` gives exactly ``rows``: each as often as listed, and in that order unless told otherwise."""
         expected = list(rows)
+        self.expect_visible_of_each([[each] for each in expected] if any_order else [expected], when)
+
+    def expect_visible_of_each(
+        self, groups: Sequence[Sequence[Json]], when: str, *, hidden: Collection[Json] = ()
+    ) -> None:
+        """``read_back`` gives exactly the rows of all groups: those of each in their order, and groups in any order.
+
+        ``hidden``: rows that may be missing.
+        """
+        expected = [row for group in groups for row in group]
+        needed = [row for row in expected if row not in hidden]
         deadline = time.monotonic() + self.target.visible_within
         seen = list(self.target.read_back())
-        while len(seen) < len(expected) and time.monotonic() < deadline:
+        while _less(needed, seen) and time.monotonic() < deadline:
             time.sleep(0.02)
             seen = list(self.target.read_back())
-        missing, extra = _less(expected, seen), _less(seen, expected)
+        missing, extra = _less(needed, seen), _less(seen, expected)
         expect(not missing, f"{when}: rows are missing from what is visible: {missing}")
         expect(not extra, f"{when}: rows are visible that must not be, or twice: {extra}")
-        expect(any_order or seen == expected, f"{when}: rows are visible in the wrong order: {seen}")
+        for group in groups:
+            found, due = [row for row in seen if row in group], [row for row in group if row in seen]
+            expect(found == due, f"{when}: rows are visible in the wrong order: {found}, not {due}")
 
     def expect_staged(self, committer: Committer, some: bool, when: str) -> None:
         """``staged`` tells of something or of nothing. It may lag behind a commit like ``read_back``."""
@@ -195,6 +213,13 @@ def claim(name: str, check: Callable[..., None]) -> Iterator[None]:
 def expect(condition: bool, otherwise: str) -> None:
     if not condition:
         raise ContractBroken(otherwise)
+
+
+def calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
+    """The committables of each call of the committer."""
+    if isinstance(committer, CommitsTogether):
+        return [committables] if committables else []
+    return [[each] for each in committables]
 
 
 def epoch_id(epoch: int, term: int = 1) -> EpochId:

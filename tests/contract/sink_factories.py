@@ -25,8 +25,8 @@ def memory_sink(name: str) -> MemorySink:
     return _memory.setdefault(name, MemorySink())
 
 
-def file_sink(directory: str, envelope: bool = False) -> FileSink:
-    return FileSink(directory, value=dict[str, Any], envelope=envelope)
+def file_sink(directory: str, envelope: bool = False, roll: int | None = None) -> FileSink:
+    return FileSink(directory, value=dict[str, Any], envelope=envelope, roll=Roll(rows=roll))
 
 
 _ROW = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}

@@ -34,6 +34,7 @@ from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import other_seeds
 from tests.marks import campaign
 
 FIRST = EpochId(Epoch(1), Term(1))
@@ -132,7 +133,7 @@ READERS = {"parquet": read_parquet, "avro": read_avro, "csv": read_csv}
 
 def of(kind: str, tmp_path: Path) -> Callable[[], SinkUnderTest]:
     def fresh() -> SinkUnderTest:
-        directory = tmp_path / "out"
+        directory = tmp_path / uuid.uuid4().hex
 
         def take_away() -> None:
             for part in directory.rglob("part-*"):
@@ -146,15 +147,15 @@ def of(kind: str, tmp_path: Path) -> Callable[[], SinkUnderTest]:
     return fresh
 
 
-@pytest.mark.parametrize("check", [campaign(name) if name.startswith("commit-in") else name for name in SINK_CHECKS])
+@pytest.mark.parametrize("check", SINK_CHECKS)
 def test_parquet_in_partitions_keeps_the_contract(check: str, tmp_path: Path) -> None:
-    check_sink(of("parquet", tmp_path), check)
+    check_sink(of("parquet", tmp_path), check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("check", [campaign(name) if name in TWO_PROCESSES else name for name in SINK_CHECKS])
 @pytest.mark.parametrize("kind", ["avro", "csv"])
 def test_files_that_roll_keep_the_contract(kind: str, check: str, tmp_path: Path) -> None:
-    check_sink(of(kind, tmp_path), check)
+    check_sink(of(kind, tmp_path), check, seeds=other_seeds(1))
 
 
 # ---------------------------------------------------------------- what is in a file

@@ -22,6 +22,7 @@ from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome,
 from kafka_eos.records import Batch
 from kafka_eos.testing import SinkUnderTest, check_sink
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import other_seeds
 from tests.marks import campaign
 from tests.receiver import Receiver, receiving
 
@@ -34,8 +35,9 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-@pytest.mark.parametrize("batch", [1, campaign(2)])
-def test_it_keeps_the_contract_of_a_sink(batch: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("batch", "checks"), [(1, ["happy-path", "commit-again"]), campaign(1, []), campaign(2, [])])
+def test_it_keeps_the_contract_of_a_sink(batch: int, checks: list[str], tmp_path: Path) -> None:
+    """What is not of HTTP is tried with ``IdempotentSink``."""
     with pytest.MonkeyPatch.context() as patched, receiving() as receiver:
         patched.syspath_prepend(Path(__file__).parent)
 
@@ -44,7 +46,7 @@ def test_it_keeps_the_contract_of_a_sink(batch: int, tmp_path: Path) -> None:
             where = {"url": receiver.url, "outbox": str(tmp_path / uuid.uuid4().hex), "batch": batch}
             return SinkUnderTest("sink_factories:http_sink", where, lambda: seen(receiver), take_away=receiver.forget)
 
-        check_sink(fresh)
+        check_sink(fresh, *checks, seeds=other_seeds(1))
 
 
 def seen(receiver: Receiver) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import other_seeds
 from tests.marks import campaign
 
 JOB = JobContext("orders", Term(1), {}, JobIdentity("a" * 12))
@@ -28,10 +30,12 @@ EPOCH = EpochId(Epoch(1), Term(1))
 @pytest.mark.parametrize("check", [campaign(name) if name in TWO_PROCESSES else name for name in SINK_CHECKS])
 def test_it_keeps_the_contract_of_a_sink(check: str, tmp_path: Path) -> None:
     def fresh() -> SinkUnderTest:
-        where = {"path": str(tmp_path / "rows.db"), "outbox": str(tmp_path / "outbox"), "batch": 2}
+        name = uuid.uuid4().hex
+        path = tmp_path / f"{name}.db"
+        where = {"path": str(path), "outbox": str(tmp_path / name), "batch": 2}
 
         def asked(statement: str) -> list[Any]:
-            with closing(sqlite3.connect(tmp_path / "rows.db")) as connection, connection:
+            with closing(sqlite3.connect(path)) as connection, connection:
                 return [json.loads(value) for (value,) in connection.execute(statement)]
 
         asked("CREATE TABLE rows (n INTEGER PRIMARY KEY, key TEXT UNIQUE, provenance TEXT, value TEXT)")
@@ -42,7 +46,7 @@ def test_it_keeps_the_contract_of_a_sink(check: str, tmp_path: Path) -> None:
             take_away=lambda: asked("DELETE FROM rows"),
         )
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 class Service(Receiver):

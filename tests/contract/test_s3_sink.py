@@ -35,6 +35,7 @@ from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from kafka_eos.testing.sources import ListOrigin
+from tests.examples import other_seeds
 from tests.marks import campaign
 
 FIRST = EpochId(Epoch(1), Term(1))
@@ -116,7 +117,7 @@ def test_uploads_keep_the_contract(check: str, port: int) -> None:
         arguments: dict[str, Json] = {"address": store.address}
         return SinkUnderTest("sink_factories:s3_sink", arguments, read_back, take_away=take_away)
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 def test_what_is_staged_is_an_upload_and_no_object(sink: FileSink, store: Store) -> None:

@@ -22,6 +22,7 @@ from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
 from tests.chaos.harness import read
 from tests.contract.lakes import IcebergLake
+from tests.examples import other_seeds
 from tests.marks import campaign
 
 
@@ -38,22 +39,22 @@ def test_memory_sink(check: str) -> None:
             take_away=sink.committed.clear,
         )
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS)
 def test_file_sink(check: str, tmp_path: Path) -> None:
-    check_sink(_files(tmp_path, lambda line: line), check)
+    check_sink(_files(tmp_path, lambda line: line), check, seeds=other_seeds(1))
 
 
-@pytest.mark.parametrize("check", SINK_CHECKS)
+@pytest.mark.parametrize("check", [campaign(name) if name in TWO_PROCESSES else name for name in SINK_CHECKS])
 def test_file_sink_with_envelope(check: str, tmp_path: Path) -> None:
-    check_sink(_files(tmp_path, lambda line: line["value"], envelope=True), check)
+    check_sink(_files(tmp_path, lambda line: line["value"], envelope=True), check, seeds=other_seeds(1))
 
 
 def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Callable[[], SinkUnderTest]:
     def fresh() -> SinkUnderTest:
-        directory = tmp_path / "out"
+        directory = tmp_path / uuid.uuid4().hex
 
         def read_back() -> list[Any]:
             parts = sorted(directory.glob("part-*.jsonl"))
@@ -72,18 +73,19 @@ def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Cal
 @pytest.mark.parametrize("check", SINK_CHECKS)
 def test_postgres_sink_that_inserts(check: str, database: Callable[[], str]) -> None:
     """The table numbers its rows as they come, and has no key that could hide one that comes twice."""
-    check_sink(_table(database, "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text", "n"), check)
+    columns = "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text"
+    check_sink(_table(database, columns, "n"), check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS)
 def test_postgres_sink_that_prepares_transactions(check: str, preparing_database: Callable[[], str]) -> None:
     columns = "n bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, text text"
-    check_sink(_table(preparing_database, columns, "n", strategy="prepare"), check)
+    check_sink(_table(preparing_database, columns, "n", strategy="prepare"), check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("check", [*map(campaign, SINK_CHECKS)])
 def test_postgres_sink_that_upserts(check: str, database: Callable[[], str]) -> None:
-    check_sink(_table(database, "id bigint PRIMARY KEY, text text", "id", key=["id"]), check)
+    check_sink(_table(database, "id bigint PRIMARY KEY, text text", "id", key=["id"]), check, seeds=other_seeds(1))
 
 
 def _table(database: Callable[[], str], columns: str, order: str, **options: Any) -> Callable[[], SinkUnderTest]:
@@ -126,7 +128,7 @@ def test_delta_sink(check: str, key: list[Json], tmp_path: Path) -> None:
             "sink_factories:delta_sink", arguments, read_back, take_away=lambda: DeltaTable(table).delete()
         )
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("key", [[], campaign(["id"])])
@@ -143,7 +145,7 @@ def test_iceberg_sink(check: str, key: list[Json], tmp_path: Path) -> None:
             "sink_factories:iceberg_sink", arguments, read_back, take_away=lambda: lake.table().delete("true")
         )
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS)
@@ -156,10 +158,11 @@ def test_kafka_sink(check: str, bootstrap: str, topic: Callable[[], str]) -> Non
             lambda: _read_committed(bootstrap, name),
             settings={"bootstrap_servers": bootstrap},
             visible_within=20.0,
+            stable_offset=True,
             take_away=lambda: _delete_records(bootstrap, name),
         )
 
-    check_sink(fresh, check)
+    check_sink(fresh, check, seeds=other_seeds(1))
 
 
 def _delete_records(bootstrap: str, topic: str) -> None:

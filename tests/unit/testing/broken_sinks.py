@@ -188,7 +188,7 @@ class PromisesNothing(_OtherWriter):
     class Writer(MemoryWriter):
         def seal(self, epoch: EpochId) -> PreCommit:
             if self._portion is None:
-                self._portion = self._sink.begin(self._ctx.job)
+                self._portion = self._sink.begin(self._ctx)
             return super().seal(epoch)
 
 
@@ -206,6 +206,43 @@ class MixesEpochs(_OtherWriter):
                 return prepare()
 
             return mixed
+
+
+class FreesAll(_OtherWriter):
+    """A commit notice drops all that is prepared."""
+
+    class Writer(MemoryWriter):
+        def committed(self, epoch: EpochId) -> None:
+            self._sink._prepared.clear()
+
+
+class FreesOldest(_OtherWriter):
+    """Each commit notice drops the oldest output that is prepared, also one that comes again."""
+
+    class Writer(MemoryWriter):
+        def committed(self, epoch: EpochId) -> None:
+            for name in list(self._sink._prepared)[:1]:
+                del self._sink._prepared[name]
+
+
+class CommitsInAnyOrder(MemorySink):
+    """Rows are visible in the order of commits, whatever was written before."""
+
+    def commit(self, name: str) -> Outcome:
+        others = {each: of for each, of in self._prepared.items() if each != name}
+        self._prepared = {each: of for each, of in self._prepared.items() if each == name}
+        try:
+            return super().commit(name)
+        finally:
+            self._prepared |= others
+
+
+class CommitDropsOthers(MemorySink):
+    """A commit is the end of all that is prepared."""
+
+    def commit(self, name: str) -> Outcome:
+        self._prepared = {each: of for each, of in self._prepared.items() if each == name}
+        return super().commit(name)
 
 
 class DiscardUndoes(_OtherWriter):
@@ -312,12 +349,16 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     TellsOfOthers: {"staged": "another job"},
     SharesNames: {"siblings": "must answer COMMITTED"},
     PromisesNothing: {"empty-epoch": "must give no committable"},
-    MixesEpochs: {"two-epochs": "must not be"},
+    MixesEpochs: {"late-notice": "must not be"},
+    FreesAll: {"late-notice": "must be committable", "schedules": "must be committable"},
+    FreesOldest: {"late-notice": "must be committable"},
+    CommitsInAnyOrder: {"aborted-epochs": "wrong order"},
+    CommitDropsOthers: {"recovery": "must be committable"},
     DiscardUndoes: {"discard-keeps-prepared": "must be committable"},
     LosesRows: {"happy-path": "must count 5 records"},
     TurnsRows: {"happy-path": "wrong order"},
     NotJson: {"happy-path": "must be JSON"},
-    OnlyInMemory: {"commit-in-another-process": "in another process failed", "writer-killed": "Standing.PREPARED"},
+    OnlyInMemory: {"writer-killed": "Standing.PREPARED"},
     NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer Standing.PREPARED"},
     PrefixOrphans: {"abort-spares-other-jobs": "abort_orphans hit job"},
 }
