@@ -18,7 +18,12 @@ from tests.mutation.signatures import ROOT, files
 _CONTRACT, _UNIT = "tests/contract", "tests/unit"
 _SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_put_back.py"
 _LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/test_lake_standings.py", _SINKS)
-_OUTBOX = (f"{_CONTRACT}/test_http_sink.py", f"{_CONTRACT}/test_idempotent_sink.py", _SINKS)
+_OUTBOX = (
+    f"{_CONTRACT}/test_outbox.py",
+    f"{_CONTRACT}/test_http_sink.py",
+    f"{_CONTRACT}/test_idempotent_sink.py",
+    _SINKS,
+)
 _S3 = (f"{_CONTRACT}/test_s3_*.py",)
 _FILES = (f"{_UNIT}/test_file_*.py", f"{_CONTRACT}/test_file_*.py", f"{_CONTRACT}/test_hostile_files.py", _SINKS)
 
