@@ -50,7 +50,7 @@ class ScriptedBroker:
     """Listens on 127.0.0.1; is the only broker, and coordinates everything. ``answers`` by API key go first."""
 
     def __init__(self, answers: Mapping[int, Answer], highest: Mapping[int, int] | None = None) -> None:
-        self._answers = {API_VERSIONS: self._versions, METADATA: self._self, FIND_COORDINATOR: self._coordinator}
+        self._answers = {API_VERSIONS: self._versions, METADATA: self._self, FIND_COORDINATOR: self.coordinator}
         self._answers |= answers
         self._highest = highest or {}
         self.seen: list[Any] = []
@@ -118,7 +118,7 @@ class ScriptedBroker:
         return True
 
     def _versions(self, request: Any) -> ApiVersionsResponse:
-        keys = [0, 1, 2, 3, 8, 9, 10, 17, 18, 22, 26, 32, 36, 65, 66]
+        keys = [0, 1, 2, 3, 8, 9, 10, 17, 18, 22, 24, 25, 26, 28, 32, 36, 65, 66]
         return ApiVersionsResponse(
             error_code=ErrorCode.none,
             api_keys=tuple(
@@ -132,7 +132,8 @@ class ScriptedBroker:
         this = MetadataResponseBroker(node_id=BrokerId(1), host="127.0.0.1", port=i32(self.port))
         return MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(this,), topics=())
 
-    def _coordinator(self, request: Any) -> FindCoordinatorResponse:
+    def coordinator(self, request: Any) -> FindCoordinatorResponse:
+        """An answer that names this broker, in the version that asks for several keys."""
         found = Coordinator(
             key=request.coordinator_keys[0],
             node_id=BrokerId(1),

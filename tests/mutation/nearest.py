@@ -114,6 +114,8 @@ FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/provenance.py": (f"{_UNIT}/test_provenance.py", f"{_UNIT}/exchange/test_provenance.py"),
     "kafka_eos/records.py": (f"{_UNIT}/test_records.py", f"{_UNIT}/embedded"),
     "kafka_eos/source_readers.py": (f"{_UNIT}/test_awaited_reader.py", f"{_UNIT}/test_waiting_reader.py"),
+    "connectors/kafka/pool.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
+    "connectors/kafka/staging.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
     "kafka_eos/interfaces/assigners.py": (f"{_UNIT}/operators/test_assigners.py", f"{_UNIT}/operators/test_windows.py"),
     "kafka_eos/testing/sources.py": (f"{_UNIT}/testing/test_list_source.py",),
 }

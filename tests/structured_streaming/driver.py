@@ -15,7 +15,8 @@ from random import randrange
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-PARTITIONS = 2
+PARTITIONS = 3
+"""More than the Python workers of a driver, which runs two tasks at a time."""
 PER_BATCH = 40
 CONFIG = {
     "spark.ui.enabled": "false",

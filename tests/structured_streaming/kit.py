@@ -23,11 +23,14 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.connectors.kafka.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.ids import Term
 from kafka_eos.interfaces import JobContext
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
+from kafka_eos.structured_streaming.hadoop import OURS
+from kafka_eos.structured_streaming.ledger import Ledger
 from tests.producers import in_order
 from tests.structured_streaming import driver
 from tests.waiting import PATIENCE, eventually
@@ -133,11 +136,12 @@ class Totals:
         return process
 
     def killed_at(self, failpoint: str, *recovering: str) -> None:
-        """Run a driver until it kills itself there, then one more for each point of a recovery, until it does there.
+        """Run a driver until it kills itself there in its second batch, then one more for each point of a recovery.
 
         Their JVMs and their Python workers die with them.
         """
-        script = ";".join([f"{failpoint}=kill@2", *(f"{point}=kill" for point in recovering)])
+        second = driver.PARTITIONS if failpoint == "commit.between" else 2  # which is hit before every commit but one
+        script = ";".join([f"{failpoint}=kill@{second}", *(f"{point}=kill" for point in recovering)])
         for point in (failpoint, *recovering):
             process = self.launch(script)
             ended(process)
@@ -184,6 +188,12 @@ class Totals:
 
     def is_decided(self, batch: int) -> bool:
         return (self.commits / str(batch)).exists()
+
+    def transactions(self, batch: int) -> int:
+        """How many transactions were promised for the batch: one for each task that had rows."""
+        ledger = Ledger(LocalStorage(self.checkpoint / OURS), "totals")
+        ledger.look()
+        return len(ledger.load(ledger.attempts(batch)[-1]).transactions)
 
     def forget(self, batch: int) -> None:
         """Delete Spark's decision."""

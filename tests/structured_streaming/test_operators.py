@@ -184,6 +184,7 @@ def test_a_running_query_is_followed_and_stopped(
     nothing_is_open(bootstrap, target)
 
 
+@pytest.mark.campaign
 def test_a_row_that_can_never_be_sent_stops_the_query(rows: Any, run: Run, topic: Any, bootstrap: str) -> None:
     target = topic(1, config={"max.message.bytes": "10000000"})
     df = rows().selectExpr("IF(id = 3, repeat('x', 3000000), string(id)) AS value")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kafka_eos.errors import ConfigError, Fatal
 from kafka_eos.limits import LIMITS
-from kafka_eos.structured_streaming.batch import Batch
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.ledger import Promise
-from kafka_eos.structured_streaming.settling import Recovered, Settling
 from tests.structured_streaming.kit import Totals, messages
 
 OLDER = "the output of batch {} is visible already.* is older than its output"
@@ -32,6 +28,7 @@ def test_a_replay_that_is_the_same_is_not_written_again(totals: Totals, spark: A
     totals.exact()
 
 
+@pytest.mark.campaign
 def test_a_replay_that_differs_stops_before_it_is_decided(totals: Totals, spark: Any) -> None:
     """The visible output is of one attempt; Spark's state would be of another."""
     totals.run(spark)
@@ -60,20 +57,6 @@ def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
     totals.run(spark)
 
     totals.exact()
-
-
-def test_a_batch_that_was_forgotten_long_ago_is_not_written_again(settling: Settling) -> None:
-    """Spark's part of the checkpoint is lost, ours is there: Spark begins with batch 0."""
-    ledger, last = settling.ledger, LIMITS.settled_batches_kept
-    for n in range(last + 1):
-        done = Promise(job=ledger.job, batch=n, term=1, created_at=0, scope="", records=1, digest=1, transactions=())
-        ledger.promise(done)
-        ledger.receipt(done, ())
-    ledger.prune(last)
-    batch = Batch(lambda _: pytest.fail("written again"), settling, Finaliser(settling, Recovered(None), lambda: None))
-
-    with pytest.raises(Fatal, match=OLDER.format(last)):
-        batch(cast(Any, None), 0)
 
 
 @pytest.mark.campaign
@@ -108,10 +91,3 @@ def test_a_batch_of_another_sink_is_adopted_only_on_request(totals: Totals, spar
     totals.feed()
     totals.run(spark, adopt=True)
     totals.exact()
-
-
-def test_another_name_is_refused(totals: Totals, spark: Any) -> None:
-    totals.run(spark)
-
-    with pytest.raises(ConfigError, match="belongs to the query 'totals', not to 'sums'"):
-        totals.run(spark, name="sums")

@@ -6,23 +6,16 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.pool import Warm
-from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fatal, Fenced, JobLocked
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.ids import Term
 from kafka_eos.structured_streaming import hadoop
-from kafka_eos.structured_streaming.ledger import Ledger, Promise
-from kafka_eos.structured_streaming.settling import Settling, claimed
 from tests.structured_streaming.kit import Totals, ended, eventually
 
 
@@ -47,47 +40,6 @@ def test_whoever_claims_the_query_fences_its_driver(totals: Totals, spark: Any) 
 
     totals.run(spark)
     totals.exact()
-
-
-def test_what_was_promised_before_the_claim_is_known_after_it(bootstrap: str, tmp_path: Path) -> None:
-    """Between the look of a new driver at the checkpoint and its claim, the old one may promise and Spark decide."""
-    storage, where = LocalStorage(tmp_path), Cluster(bootstrap)
-    old, new = Ledger(storage, "totals"), Ledger(storage, "totals")
-    with closing(KafkaCommitter(where, JobContext(old.job, Term(0), {}))) as committer:
-        term = claimed(old, committer)
-        old.promise(Promise(job=old.job, batch=4, term=term.n, created_at=0, scope=where.scope, records=0, digest=0,
-                            transactions=()))  # fmt: skip
-        claimed(new, committer)
-
-    assert new.attempts(4) == [EpochId(Epoch(4), term)]
-
-
-def test_a_driver_aborts_nothing_that_a_later_one_prepared(
-    settling: Settling, bootstrap: str, topic: Callable[..., str]
-) -> None:
-    """It may have been replaced after its last look at the terms, and the later one's Spark may have decided."""
-    target = topic(1)
-    own, later = (in_transaction(bootstrap, f"{settling.ctx.job}.{term}.7.0", target) for term in (1, 2))
-    assert {own.transactional_id, later.transactional_id} == set(unended(settling))
-
-    settling.abort_others()
-
-    assert unended(settling) == [later.transactional_id]
-
-
-def in_transaction(bootstrap: str, name: str, target: str) -> Warm:
-    """A producer with an open transaction."""
-    warm = Warm(name, 0, {"bootstrap.servers": bootstrap})
-    warm.init(30.0)
-    warm.begin()
-    warm.producer.produce(target, b"row")
-    assert warm.producer.flush(30.0) == 0
-    return warm
-
-
-def unended(settling: Settling) -> list[str]:
-    """Open transactions of the query that nobody has begun to end."""
-    return [staged.name for staged in settling.committer.staged(settling.ctx) if "Prepare" not in staged.detail]
 
 
 @pytest.mark.campaign

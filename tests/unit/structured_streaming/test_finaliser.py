@@ -1,0 +1,96 @@
+"""The gate before each batch, and what passes it when a query ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafka_eos.coordinator.patience import Interrupted
+from kafka_eos.errors import Bug, CommittableLost
+from tests.micro_batches import Driver, MicroBatch
+from tests.transactional_broker import TransactionalBroker
+from tests.waiting import PATIENCE
+
+Made = Callable[..., Driver]
+ROWS = MicroBatch.of(b"a", b"b")
+
+
+def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
+    driver: Made, kafka: TransactionalBroker
+) -> None:
+    """Spark ends between its decision and the next look at it."""
+    first = driver()
+    first.prepare(0, ROWS)
+    first.decide(0)
+    first.finaliser.query_is_over()
+
+    first.start()
+
+    assert first.end() is None
+    assert first.finaliser.finalised == 0
+    assert sorted(kafka.values) == [b"a", b"b"]
+    assert kafka.open == []
+
+
+def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka: TransactionalBroker) -> None:
+    first = driver()
+    first.prepare(0, ROWS)
+    first.finaliser.open_gate()
+
+    with pytest.raises(Interrupted, match="stopped before batch 0 was finalised"):
+        first.prepare(1, ROWS)
+
+    assert isinstance(first.batch.failure, Interrupted)
+    assert not first.finaliser.wait(0)
+    assert first.start().end() is None
+    assert kafka.open == []
+
+
+def test_a_query_that_is_stopped_between_batches_passes_the_gate(driver: Made) -> None:
+    first = driver().start()
+    first.run(0, ROWS)
+    first.finaliser.open_gate()
+
+    first.finaliser.gate()
+
+    assert first.end() is None
+
+
+def test_what_cannot_be_committed_stops_the_query_and_shuts_the_gate(driver: Made, kafka: TransactionalBroker) -> None:
+    first = driver().start()
+    first.prepare(0, ROWS)
+    first.settling.committer.abort(kafka.open)
+    first.decide(0)
+
+    with pytest.raises(CommittableLost):
+        first.prepare(1, ROWS)
+
+    assert first.finaliser.wait(PATIENCE)
+    assert first.stopped
+    assert isinstance(first.finaliser.failure, CommittableLost)
+    assert first.finaliser.finalised is None
+
+
+def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
+    first = driver()
+    first.prepare(0, ROWS)
+    (promise,) = first.settling.promises(0)
+
+    with pytest.raises(Bug, match="batch 0 was promised before batch 0 was finalised"):
+        first.finaliser.hand_over(promise)
+
+
+def test_a_query_that_spark_refuses_to_start_lets_go_of_everything(driver: Made) -> None:
+    first = driver()
+
+    with pytest.raises(ValueError, match="no such trigger"), first.finaliser.given_up_unless_started():
+        raise ValueError("no such trigger")
+    assert first.closed
+
+    second = driver()
+    with second.finaliser.given_up_unless_started():
+        pass
+    assert not second.closed
+    second.start().end()
+    assert second.closed
