@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
 from kafka_eos.devbroker import Broker
 from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
+from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import (
     Attended,
     Committable,
@@ -142,16 +145,55 @@ def test_rows_keep_their_order_over_epochs(bootstrap: str, topic: Topic, opened:
     assert values_of(bootstrap, out) == wanted
 
 
-def test_slots_are_used_again_after_the_receipt(topic: Topic, opened: Open) -> None:
-    writer, committer = opened(KafkaSink(topic()))
-    names = []
-    for n in range(1, 21):
-        prepared = prepare(writer, batch(b"x"), epoch(n))
-        commit(committer, prepared, epoch(n))
-        writer.committed(epoch(n))
-        names += [one.payload["transactional_id"] for one in prepared]
+def test_slots_are_used_again_after_the_receipt(bootstrap: str, topic: Topic, opened: Open) -> None:
+    """Those of the committed epoch alone: two later ones are prepared when their notice comes."""
+    out = topic()
+    writer, committer = opened(KafkaSink(out))
 
-    assert len(set(names)) <= MOST_SPARES + 2
+    names = commit_behind(committer, lambda at: prepare(writer, batch(str(at).encode()), at), writer.committed)
+
+    assert len(set(names)) <= MOST_SPARES + 4
+    eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
+
+
+def test_slots_of_clients_that_last_for_the_term_are_used_again_after_the_receipt(
+    bootstrap: str, topic: Topic, ctx: JobContext
+) -> None:
+    """Each epoch has a session of its own, which ends before the commit."""
+    out, term = topic(), Resources()
+    sink = KafkaSink[bytes](out)
+
+    def prepare_in_session(at: EpochId) -> Sequence[Committable]:
+        writer = sink.writer(task(ctx, "out", Services(term=term)))
+        found = prepare(writer, batch(str(at).encode()), at)
+        writer.discard()
+        return found
+
+    with closing(term), closing(sink.committer(ctx)) as committer:
+        names = commit_behind(committer, prepare_in_session, lambda at: term.committed(at.epoch))
+
+    assert len(set(names)) <= MOST_SPARES + 4
+    eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
+
+
+EACH_EPOCH = [str(epoch(n)).encode() for n in range(1, 21)]
+
+
+def commit_behind(
+    committer: Committer, prepare_epoch: Callable[[EpochId], Sequence[Committable]], notify: Callable[[EpochId], None]
+) -> list[str]:
+    """Commit each of 20 epochs after two later ones are prepared. Returns the transactional ids."""
+    waiting: deque[tuple[EpochId, Sequence[Committable]]] = deque()
+    names = []
+    for n in range(1, 23):
+        if n <= 20:
+            waiting.append((epoch(n), prepare_epoch(epoch(n))))
+            names += [str(one.payload["transactional_id"]) for one in waiting[-1][1]]
+        if n > 2:
+            at, oldest = waiting.popleft()
+            assert commit(committer, oldest, at) == [Outcome.COMMITTED]
+            notify(at)
+    return names
 
 
 def test_a_producer_instance_carries_one_transaction(topic: Topic, opened: Open) -> None:
