@@ -172,10 +172,13 @@ class RocksStore:
 
         def upload(storage: CheckpointStorage) -> tuple[FileRef, ...]:
             try:
-                return tuple(self._upload(storage, path) for path in sorted(directory.iterdir()) if _needed(path))
+                stored = tuple(self._upload(storage, path) for path in sorted(directory.iterdir()) if _needed(path))
             finally:
                 left.detach()
                 shutil.rmtree(directory)
+            # What the database has dropped never comes back.
+            self._uploaded = {file.name: file for file in stored if file.name in self._uploaded}
+            return stored
 
         # Nobody uploads an epoch that is given up. Its links would keep files that the database has dropped.
         left = weakref.finalize(upload, shutil.rmtree, directory, ignore_errors=True)

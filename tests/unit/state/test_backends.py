@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from state_world import Kind, World
 
 from kafka_eos import failpoints
 from kafka_eos.checkpoints import files
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CacheUse, FileRef, StateBackend, StateDescriptor, StateHandle
 from kafka_eos.schemas import MsgpackCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import GROUPING, key_group_range
+from kafka_eos.state.options import StateOptions, Tuning
+from tests.waiting import eventually
 
 
 def snapshot(world: World, backend: StateBackend, epoch: int = 1) -> StateHandle:
@@ -361,6 +364,22 @@ def test_rocksdb_uploads_only_new_tables(tmp_path: Path) -> None:
     assert {n for n in storage.uploads if n.endswith(".sst")} == {
         f.name for f in third.files if f.name.endswith(".sst")
     } - tables
+    world.close()
+
+
+def test_rocksdb_forgets_tables_that_were_merged(tmp_path: Path) -> None:
+    """A job of months has millions."""
+    world = World("rocksdb", MemoryStorage(), tmp_path)
+    backend = world.open(options=StateOptions(tuning=Tuning(level0_files=2)))
+    add, seen, epochs = _adder(backend), set[str](), itertools.count()
+
+    def some_were_merged() -> bool:
+        tables = {file.name for file in add(next(epochs))(world.storage).files if file.name.endswith(".sst")}
+        seen.update(tables)
+        assert backend._store._uploaded.keys() == tables  # type: ignore[attr-defined]
+        return seen > tables
+
+    eventually(some_were_merged, "tables are merged")
     world.close()
 
 

@@ -1,8 +1,10 @@
-"""Whatever is done to a state, in whatever order, it behaves like a dict that is saved and restored."""
+"""Whatever is done to a state, in whatever order, it behaves like a dict that is saved and restored.
+
+Several epochs may be captured before one of them is decided, given up, or cleaned up: see ``state_epochs``.
+"""
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from state_codecs import TOTAL
+from state_epochs import Epochs, scripts
 from state_world import Kind, World
 
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateHandle, Upload, ValueState
+from kafka_eos.interfaces import ValueState
+from kafka_eos.state.options import StateOptions, Tuning
 from tests.examples import examples
 
 keys = st.integers(0, 30).map(str)
@@ -31,17 +34,15 @@ class StateModel(RuleBasedStateMachine):
         root = Path(self.directory.name)
         self.world = World(self.kind, LocalStorage(root / "job") if local else MemoryStorage(), root)
         self.limit = limit
-        self.epochs = itertools.count(1)
-        self.saved: tuple[list[StateHandle], dict[str, Any]] = ([], {})
-        self.pending: tuple[Upload, dict[str, Any]] | None = None
-        self._open()
+        self.epochs = Epochs[dict[str, Any]](self.world.storage, dict, {})
+        self._open(0)
 
-    def _open(self) -> None:
-        handles, model = self.saved
-        self.backend = self.world.open(handles, cache_entries=self.limit)
+    def _open(self, back: int) -> None:
+        handles, self.model = self.epochs.go_on_from(back)
+        # Files are merged, so that epochs share some and not others.
+        options = StateOptions(tuning=Tuning(level0_files=2))
+        self.backend = self.world.open(handles, cache_entries=self.limit, options=options)
         self.state: ValueState[Any] = self.backend.value(TOTAL)
-        self.model = dict(model)
-        self.pending = None
 
     @rule(key=keys, value=values)
     def put(self, key: str, value: Any) -> None:
@@ -71,21 +72,18 @@ class StateModel(RuleBasedStateMachine):
                     view.pop(key, None)
                     self.model.pop(key, None)
 
-    @rule()
-    def barrier(self) -> None:
-        if self.pending is None:
-            self.pending = (self.backend.snapshot(Epoch(next(self.epochs))), dict(self.model))
+    @rule(script=scripts, data=st.data())
+    def epochs_come_and_go(self, script: Any, data: st.DataObject) -> None:
+        def capture() -> None:
+            for key in data.draw(st.lists(keys, max_size=2)):
+                self.put(key, len(self.model))
+            self.epochs.capture([self.backend], self.model)
 
-    @rule()
-    def upload(self) -> None:
-        if self.pending is not None:
-            upload, model = self.pending
-            self.saved = ([upload(self.world.storage)], model)
-            self.pending = None
+        self.epochs.follow(script, capture)
 
-    @rule()
-    def crash_and_restore(self) -> None:
-        self._open()
+    @rule(back=st.sampled_from([0, 0, 1, 2]))
+    def crash_and_restore(self, back: int) -> None:
+        self._open(back)
 
     @rule()
     def compare_everything(self) -> None:

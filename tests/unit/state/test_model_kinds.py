@@ -1,10 +1,15 @@
-"""Whatever is done to maps, lists and windows, with time passing, over crashes, rescaling, changes of backend and of
-hash, they behave like dicts that are saved and restored."""
+"""Whatever is done to maps, lists, windows, panes and timers, with time passing, they behave like dicts.
+
+Also over epochs that are captured before older ones are decided, given up, stored in part or cleaned up, over crashes,
+rescaling, and changes of backend and of hash.
+"""
 
 from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +17,17 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from state_codecs import JsonText
-from state_world import Kind, World, snapshot
+from state_epochs import Epochs, scripts
+from state_world import Kind, World
 
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
+from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
+from kafka_eos.interfaces import Panes, StateBackend, StateDescriptor, Timers, Ttl
+from kafka_eos.limits import shrunk
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
-from kafka_eos.state.options import StateOptions
+from kafka_eos.state.options import StateOptions, Tuning
+from kafka_eos.state.timers import TimeCodec, timers
 from tests.examples import examples
 
 TTL = 5_000
@@ -35,6 +43,8 @@ DESCRIPTORS: dict[str, StateDescriptor[Any]] = {
         StateDescriptor("value", KEY, VALUE, ttl=Ttl(TTL / 1000, refresh="read-write")),
     )
 }
+PANES: StateDescriptor[Any] = StateDescriptor("panes", KEY, VALUE, "pane", entry=TimeCodec())
+TIMERS = timers("timers", KEY)
 keys = st.sampled_from(["a", "ab", "b", ("a", "b"), 1, 2, b"a", "k" * 300])
 inner = st.sampled_from(["", "a", "bc", "c", 0, 7])
 values = st.integers(0, 99)
@@ -43,16 +53,21 @@ maps = st.sampled_from(["map", "windows"])
 Place = tuple[str, Any]
 
 
+@dataclass
 class Model:
-    """What every state must hold: value and time of the last write, by name and place."""
+    """What every state must hold."""
 
-    def __init__(self) -> None:
-        self.data: dict[Place, tuple[int, Any]] = {}
+    data: dict[Place, tuple[int, Any]] = field(default_factory=dict)
+    """Value and time of the last write, by name and place."""
+    panes: dict[tuple[Any, int], int] = field(default_factory=dict)
+    """By key and pane."""
+    timers: set[tuple[Any, int]] = field(default_factory=set)
+    """Keys and times."""
+    event_time: int = 0
+    """The time that timers and panes have come to."""
 
     def copy(self) -> Model:
-        other = Model()
-        other.data = dict(self.data)
-        return other
+        return Model(dict(self.data), dict(self.panes), set(self.timers), self.event_time)
 
     def alive(self, name: str, now: int) -> dict[Any, Any]:
         expires = DESCRIPTORS[name].ttl is not None
@@ -64,23 +79,30 @@ class Model:
 
 
 class KindsModel(RuleBasedStateMachine):
-    @initialize(limit=st.sampled_from([1, 4, 1000]), clean=st.sampled_from([1, 3, 100]))
-    def start(self, limit: int, clean: int) -> None:
+    @initialize(limit=st.sampled_from([1, 4, 1000]), clean=st.sampled_from([1, 3, 100]), local=st.booleans())
+    def start(self, limit: int, clean: int, local: bool) -> None:
         self.directory = tempfile.TemporaryDirectory()
-        self.world = World("memory", MemoryStorage(), Path(self.directory.name))
-        self.limit, self.options = limit, StateOptions(ttl_cleanup_rows=clean)
+        root = Path(self.directory.name)
+        self.world = World("memory", LocalStorage(root / "job") if local else MemoryStorage(), root)
+        # Files are merged, so that epochs share some and not others.
+        self.limit, self.options = limit, StateOptions(tuning=Tuning(level0_files=2), ttl_cleanup_rows=clean)
         self.now = 1_000_000
-        self.epochs = itertools.count(1)
-        self.saved: tuple[list[StateHandle], Model] = ([], Model())
-        self._open(1, "memory", OLDEST)
+        self.serial = itertools.count()
+        self.epochs = Epochs(self.world.storage, Model.copy, Model())
+        self._open(0, 1, "memory", OLDEST)
 
-    def _open(self, parallelism: int, kind: Kind, key_hash: str) -> None:
-        handles, model = self.saved
-        self.parallelism, self.model, self.grouping = parallelism, model.copy(), Grouping(key_hash)
+    def _open(self, back: int, parallelism: int, kind: Kind, key_hash: str, part_bytes: int | None = None) -> None:
+        handles, self.model = self.epochs.go_on_from(back)
+        if part_bytes is not None:
+            with shrunk({"savepoint_part_bytes": part_bytes}):
+                handles = self.epochs.saved(handles, self.world.root / f"savepoint-{next(self.serial)}")
+        self.parallelism, self.grouping = parallelism, Grouping(key_hash)
         self.world.close()
         self.world._opened.clear()
         self.backends: list[StateBackend] = []
         self.states: list[dict[str, Any]] = []
+        self.panes: list[Panes[int]] = []
+        self.timers: list[Timers] = []
         for subtask in range(parallelism):
             groups = key_group_range(subtask, parallelism)
             backend = self.world.open(
@@ -94,10 +116,15 @@ class KindsModel(RuleBasedStateMachine):
             )
             self.backends.append(backend)
             self.states.append({name: backend.value(each) for name, each in DESCRIPTORS.items()})
+            self.panes.append(backend.panes(PANES))
+            self.timers.append(backend.timers(TIMERS))
         self.passes(0)
 
+    def owner(self, key: Any) -> int:
+        return subtask_of(self.grouping.group(KEY.encode(key)), self.parallelism)
+
     def state(self, name: str, key: Any) -> Any:
-        return self.states[subtask_of(self.grouping.group(KEY.encode(key)), self.parallelism)][name]
+        return self.states[self.owner(key)][name]
 
     def _put(self, name: str, place: Any, value: Any) -> None:
         key = place if name == "value" else place[0]
@@ -170,20 +197,67 @@ class KindsModel(RuleBasedStateMachine):
 
         assert found == {p: v for p, v in self.model.alive("maps", self.now).items() if p[:2] == (key, namespace)}
 
-    @rule()
-    def checkpoint(self) -> None:
-        epoch = next(self.epochs)
-        self.saved = ([snapshot(self.world, backend, epoch) for backend in self.backends], self.model.copy())
+    # ------------------------------------------------------------ panes and timers
 
-    @rule(parallelism=st.sampled_from([1, 3, 2]), kind=st.sampled_from(["memory", "rocksdb"]), key_hash=hashes)
-    def crash_and_restore(self, parallelism: int, kind: Kind, key_hash: str) -> None:
-        self._open(parallelism, kind, key_hash)
+    @rule(key=keys, ahead=st.integers(1, 3), value=values)
+    def put_into_a_pane(self, key: Any, ahead: int, value: int) -> None:
+        pane = self.model.event_time + ahead
+        self.panes[self.owner(key)].views({pane: [key]})[pane][key] = value
+        self.model.panes[key, pane] = value
+
+    @rule(key=keys, ahead=st.integers(1, 3))
+    def set_a_timer(self, key: Any, ahead: int) -> None:
+        self.timers[self.owner(key)].add(key, self.model.event_time + ahead)
+        self.model.timers.add((key, self.model.event_time + ahead))
+
+    @rule(key=keys, ahead=st.integers(1, 3))
+    def remove_a_timer(self, key: Any, ahead: int) -> None:
+        self.timers[self.owner(key)].remove(key, self.model.event_time + ahead)
+        self.model.timers.discard((key, self.model.event_time + ahead))
+
+    @rule(ahead=st.integers(1, 2))
+    def event_time_goes_on(self, ahead: int) -> None:
+        """Panes up to it are taken, and timers fire, in the order of time."""
+        until = self.model.event_time + ahead
+        fired = [(key, time) for found in self.timers for time, key, _ in found.due(until)]
+        taken = {place: value for part in self.panes for place, value in _taken(part, until)}
+
+        assert sorted(fired, key=str) == sorted((t for t in self.model.timers if t[1] <= until), key=str)
+        assert taken == {place: value for place, value in self.model.panes.items() if place[1] <= until}
+
+        self.model.timers = {timer for timer in self.model.timers if timer[1] > until}
+        self.model.panes = {place: value for place, value in self.model.panes.items() if place[1] > until}
+        self.model.event_time = until
+
+    # ------------------------------------------------------------ epochs
+
+    @rule(script=scripts, data=st.data())
+    def epochs_come_and_go(self, script: Any, data: st.DataObject) -> None:
+        def capture() -> None:
+            for key in data.draw(st.lists(keys, max_size=2)):
+                self.put_value(key, len(self.model.data))
+            self.epochs.capture(self.backends, self.model)
+            assert sum(backend.pending_timers() or 0 for backend in self.backends) == len(self.model.timers)
+
+        self.epochs.follow(script, capture)
+
+    @rule(
+        back=st.sampled_from([0, 0, 1, 2]),
+        parallelism=st.sampled_from([1, 3, 2]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+        key_hash=hashes,
+        part_bytes=st.sampled_from([None, None, 100, 1 << 20]),
+    )
+    def crash_and_restore(self, back: int, parallelism: int, kind: Kind, key_hash: str, part_bytes: int | None) -> None:
+        """``part_bytes``: the state goes through a savepoint, which has a part for so many."""
+        self._open(back, parallelism, kind, key_hash, part_bytes)
 
     @rule(kind=st.sampled_from(["memory", "rocksdb"]))
     def rescale_1_3_2(self, kind: Kind) -> None:
         for parallelism in (1, 3, 2):
-            self.checkpoint()
-            self._open(parallelism, kind, self.grouping.key_hash)
+            self.epochs.capture(self.backends, self.model)
+            self.epochs.decide(len(self.epochs.captured) - 1)
+            self._open(0, parallelism, kind, self.grouping.key_hash)
         self.compare_everything()
 
     @rule()
@@ -194,9 +268,17 @@ class KindsModel(RuleBasedStateMachine):
             assert len(found) == len(dict(found))
             assert dict(found) == self.model.alive(name, self.now)
 
+        assert dict(item for part in self.panes for item in part.items()) == self.model.panes
+
     def teardown(self) -> None:
         self.world.close()
         self.directory.cleanup()
+
+
+def _taken(part: Panes[int], until: int) -> Iterator[tuple[Any, int]]:
+    while (pane := part.first()) is not None and pane <= until:
+        for taken in part.take(pane):
+            yield from (((key, pane), value) for key, value in zip(taken.keys, taken.values, strict=True))
 
 
 TestKinds = KindsModel.TestCase
