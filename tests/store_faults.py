@@ -126,7 +126,11 @@ class Directory:
             patch.setattr(os, "write", self._writing(requests, os.write))
             patch.setattr(os, "close", self._closing(os.close))
             patch.setattr(os, "fsync", lambda fd: requests.ask(lambda: None) if fd in self._open else None)
-            yield
+            try:
+                yield
+            finally:
+                for fd in tuple(self._open):  # as the system does when a process ends
+                    os.close(fd)
 
     def _is_mine(self, path: Any, directory: int | None) -> bool:
         return directory in self._open if directory is not None else Path(path).is_relative_to(self.root)
@@ -166,25 +170,34 @@ class Directory:
 
 
 class Objects:
-    """An object store, as its client asks for it."""
+    """An object store, as its client asks for it. A listing has what was there all the time while it was made."""
 
     def __init__(self) -> None:
         self._client = MemoryStore()
+        self.lists_at_once = False
 
     def open(self) -> RemoteStorage:
         return RemoteStorage(ObjectStore(self._client))
 
     @contextmanager
     def reached(self, requests: Requests) -> Iterator[None]:
-        delete = obstore.delete
+        delete, listing = obstore.delete, obstore.list_with_delimiter
 
         def deleted(client: Any, names: list[str]) -> None:
             half = names[: len(names) // 2]
             requests.ask(lambda: delete(client, names), (lambda: delete(client, half)) if half else None)
 
+        def listed(*args: Any) -> Any:
+            first = last = requests.ask(lambda: listing(*args))
+            if not self.lists_at_once:
+                last = requests.ask(lambda: listing(*args))
+            still_there = {entry["path"] for entry in last["objects"]}
+            return {**first, "objects": [entry for entry in first["objects"] if entry["path"] in still_there]}
+
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("put", "get", "head", "list_with_delimiter"):
+            for name in ("put", "get", "head"):
                 patch.setattr(obstore, name, _asking(requests, getattr(obstore, name)))
+            patch.setattr(obstore, "list_with_delimiter", listed)
             patch.setattr(obstore, "delete", deleted)
             yield
 

@@ -21,7 +21,8 @@
     identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
     probe                             shows at every start that the store replaces nothing; see ``remote``
     history/<number>-<writer>-<lines>.jsonl    a full file of the history; see ``logs``. Compressed it ends in ``.gz``
-    history/<started>-<writer>-<lines>.jsonl   the history where nothing can be appended to; see ``remote``
+    history/<started>-<writer>-<lines>.jsonl   the history where nothing can be appended to, with each version of a
+                                      segment until two newer ones were begun; see ``remote``
     ledger/…                          so the ledger
 
 A savepoint is a directory of its own, anywhere; by default it is beside the job's, in ``<job>.savepoints/``:
@@ -232,8 +233,13 @@ class Segment:
 
 def segments(names: Iterable[str]) -> list[Segment]:
     """The parts of a log in order, each in its longest version; of two that are equally long the plain one."""
+    return longest(map(parse_segment_name, names))
+
+
+def longest(versions: Iterable[Segment]) -> list[Segment]:
+    """As ``segments``, of names that are parsed."""
     found: dict[str, Segment] = {}
-    for segment in map(parse_segment_name, names):
+    for segment in versions:
         known = found.get(segment.name)
         if known is None or (segment.lines, known.compressed) > (known.lines, segment.compressed):
             found[segment.name] = segment

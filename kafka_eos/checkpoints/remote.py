@@ -24,6 +24,9 @@ from kafka_eos.errors import ConfigError, CorruptCheckpoint, Retryable
 from kafka_eos.interfaces import FileRef, unheard
 from kafka_eos.limits import LIMITS
 
+_ACTIVE_SEGMENTS = 2
+"""The newest of a log: one is written, and who reads may have listed the other one while it was."""
+
 _FIRST_TIME = 10**12
 """Segments that are written here are numbered by the milliseconds of their beginning; files of a directory from 1."""
 
@@ -51,8 +54,7 @@ class Store(Protocol):
     def list(self, directory: str) -> Sequence[str]:
         """Plain names in a directory, in any order. Of an absent one: none.
 
-        While names come and go, of a name and a greater one that was there before it went, at least one is listed:
-        the listing is of one moment, or it goes through the names in their order.
+        It need not be of one moment: names that come or go while it is made may be listed or not.
         """
 
     def directories(self) -> Sequence[str]:
@@ -157,11 +159,12 @@ class RemoteStorage:
             copied = complete_lines(self.read(name))
         except FileNotFoundError:
             copied = []
-        log = self._log(name)
-        return [*log.lines(copied=True), *copied, *log.lines(copied=False)]
+        before, written = self._log(name).lines()
+        return [*before, *copied, *written]
 
     def compress(self) -> None:
-        """Segments are small here, and each is an object of its own."""
+        for log in self._logs.values():
+            log.compress()
 
     def _log(self, name: str) -> _Segment:
         try:
@@ -185,8 +188,9 @@ class RemoteStorage:
 class _Segment:
     """A log where nothing can be appended to: every line makes the next, longer version of one object.
 
-    Readers take the longest version of each segment, so a crash between writing one and deleting the one before
-    neither loses nor doubles a line. A segment comes after all that were there when it began, whatever the clock says.
+    Readers take the longest version of each segment. The shorter ones go only when two newer segments were begun: what
+    a reader lists need not be of one moment, so a version must not go soon after the one that replaces it came.
+    A segment comes after all that were there when it began, whatever the clock says.
     """
 
     def __init__(self, store: Store, directory: str) -> None:
@@ -195,48 +199,55 @@ class _Segment:
         """Of the segment that is written; 0 before the first line."""
         self._segment = ""
         self._lines: list[str] = []
-        self._written = 0
 
     def _begin(self) -> None:
-        newest = self._number or max((segment.number for segment in self._longest()), default=0)
+        newest = self._number or max((version.number for version in self._versions()), default=0)
         self._number = max(time.time_ns() // 1_000_000, newest + 1)
-        self._segment = f"{self._number:013d}-{secrets.token_hex(8)}"
-        self._lines, self._written = [], 0
+        self._segment, self._lines = f"{self._number:013d}-{secrets.token_hex(8)}", []
 
     def append(self, line: str) -> None:
+        """Add a line. If it fails, the line may be there, or come with the next one."""
         with self._lock:
             if not self._number or len(self._lines) >= LIMITS.log_lines_per_segment:
                 self._begin()
             self._lines.append(line)
-            before, self._written = self._written, self._write(len(self._lines))
-            if before:
-                self._store.delete([self._name(self._segment, before)])
+            name = paths.segment_name(self._directory, self._segment, len(self._lines))
+            self._store.create(name, "".join(f"{each}\n" for each in self._lines).encode())
 
-    def _write(self, count: int) -> int:
-        self._store.create(self._name(self._segment, count), "".join(f"{x}\n" for x in self._lines).encode())
-        return count
+    def compress(self) -> None:
+        """Delete the shorter versions of each segment, but of the newest two, which may be written and read now."""
+        versions = [version for version in self._versions() if version.number >= _FIRST_TIME]
+        full = paths.longest(versions)[:-_ACTIVE_SEGMENTS]
+        names = {version.name for version in full}
+        gone = [version.file for version in versions if version.name in names and version not in full]
+        if gone:
+            self._store.delete([f"{self._directory}/{file}" for file in gone])
 
-    def _name(self, segment: str, count: int) -> str:
-        return paths.segment_name(self._directory, segment, count)
+    def lines(self) -> tuple[list[str], list[str]]:
+        """Those of the full files of a local directory, and those that were written here."""
+        found = paths.longest(self._versions())
+        copied = sum(segment.number < _FIRST_TIME for segment in found)
+        return self._read_all(found[:copied]), self._read_all(found[copied:])
 
-    def lines(self, *, copied: bool) -> list[str]:
-        """``copied``: of the full files of a local directory; else of what was written here."""
-        found = [segment for segment in self._longest() if (segment.number < _FIRST_TIME) is copied]
-        return [line for segment in found for line in self._read(segment)]
+    def _read_all(self, segments: Iterable[Segment]) -> list[str]:
+        return [line for segment in segments for line in self._read(segment)]
 
-    def _longest(self) -> list[Segment]:
+    def _versions(self) -> list[Segment]:
         names = (f"{self._directory}/{name}" for name in self._store.list(self._directory))
-        return paths.segments(name for name in names if paths.is_segment(name))
+        return [paths.parse_segment_name(name) for name in names if paths.is_segment(name)]
 
-    def _read(self, segment: Segment | None) -> list[str]:
-        while segment is not None:
+    def _read(self, segment: Segment) -> list[str]:
+        while True:
             try:
                 data = b"".join(self._store.read(f"{self._directory}/{segment.file}"))
-            except FileNotFoundError:  # its writer has just replaced it by a longer one
-                segment = next((each for each in self._longest() if each.name == segment.name), None)
+            except FileNotFoundError:
+                found = (each for each in self._versions() if each.name == segment.name)
+                longest = max(found, key=lambda each: each.lines, default=segment)
+                if longest.lines <= segment.lines:
+                    raise  # somebody has removed it
+                segment = longest
             else:
                 return complete_lines(gzip.decompress(data) if segment.compressed else data)
-        return []
 
 
 def _unchanged(path: Path, ref: FileRef) -> Iterator[bytes]:

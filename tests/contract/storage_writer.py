@@ -5,10 +5,8 @@ Arguments: the storage as ``open_for`` reads it. Each line of standard input is 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from kafka_eos.checkpoints.arrow import PyArrowStore
 from kafka_eos.checkpoints.opening import open_storage
@@ -22,31 +20,10 @@ def open_for(where: str) -> JobStorage:
     kind, _, directory = where.partition(":")
     if kind != "pyarrow":
         return open_storage(where)
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
     Path(directory).mkdir(parents=True, exist_ok=True)
-    return RemoteStorage(PyArrowStore(ListedAtOnce(Path(directory)), "job"))  # type: ignore[arg-type]
-
-
-class ListedAtOnce:
-    """A directory through pyarrow, listed in one step as HDFS does it.
-
-    pyarrow's own listing looks at each name a second time, and leaves out what is gone by then without what replaced
-    it: see ``remote.Store.list``.
-    """
-
-    def __init__(self, root: Path) -> None:
-        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
-        self._root, self._files = root, SubTreeFileSystem(str(root), LocalFileSystem())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._files, name)
-
-    def get_file_info(self, of: Any) -> Any:
-        from pyarrow.fs import FileInfo, FileSelector
-
-        if not isinstance(of, FileSelector):
-            return self._files.get_file_info(of)
-        return [FileInfo(f"{of.base_dir}/{name}") for name in os.listdir(self._root / of.base_dir)]
+    return RemoteStorage(PyArrowStore(SubTreeFileSystem(directory, LocalFileSystem()), "job"))
 
 
 def content(name: str, size: int) -> bytes:

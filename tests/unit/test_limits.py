@@ -26,7 +26,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/checkpoints/files.py _PRIVATE
         kafka_eos/checkpoints/ledger.py _DIGITS
         kafka_eos/checkpoints/logs.py _LEVEL
-        kafka_eos/checkpoints/remote.py _FIRST_TIME
+        kafka_eos/checkpoints/remote.py _ACTIVE_SEGMENTS _FIRST_TIME
         kafka_eos/embedded/control.py _MOST_SOCKETS
         kafka_eos/embedded/worker.py EXIT_ORPHANED
         kafka_eos/exchange/in_flight.py _LENGTH

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import files, remote
+from kafka_eos.checkpoints import files, paths, remote
+from kafka_eos.checkpoints.arrow import PyArrowStore
 from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
@@ -136,6 +137,23 @@ def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
         writers[number // 4].append("history.jsonl", str(number))
 
     assert list(storage.lines("history.jsonl")) == list("01234567")
+
+
+def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lists a store while a line is written may see neither the version that goes nor the one that comes."""
+    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
+    fs = pytest.importorskip("pyarrow.fs")
+    storage = RemoteStorage(PyArrowStore(fs.LocalFileSystem(), str(tmp_path)))
+    (tmp_path / "history" / "not a segment").mkdir(parents=True)
+    for number in range(7):
+        storage.append("history.jsonl", str(number))
+    storage.compress()
+
+    kept = map(paths.parse_segment_name, (name for name in storage.list("history") if paths.is_segment(name)))
+    assert [segment.lines for segment in kept] == [2, 2, 1, 2, 1]
+    assert list(storage.lines("history.jsonl")) == list("0123456")
 
 
 def test_a_log_that_does_not_exist_is_empty(storage: JobStorage) -> None:

@@ -23,15 +23,14 @@ from kafka_eos.limits import LIMITS
 pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
 
-from checkpoint_samples import JOB, MANIFEST
+from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention
+from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention, savepoints
 from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.logs import LocalLog
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
 from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.storage import JobStorage, LocalFiles
+from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle, Unstored
@@ -58,7 +57,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> MakePlace:
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
-    monkeypatch.setattr(LocalFiles, "_log", lambda self, name: LocalLog(self.root, name, full=10))
+    monkeypatch.setattr(LIMITS, "log_segment_bytes", 10)
     monkeypatch.setattr(LIMITS, "files_per_pack", 2)
     monkeypatch.setattr(packing, "AT_ONCE", 1)
     monkeypatch.setattr(LIMITS, "objects_per_delete", 2)
@@ -182,8 +181,8 @@ def test_files_are_stored_whole_or_not_at_all(place: MakePlace, tmp_path: Path, 
 # ---------------------------------------------------------------- logs
 
 
-LINES = tuple(f"line {number}" for number in range(5))
-BEFORE = 1
+LINES = tuple(f"line {number}" for number in range(7))
+BEFORE = 3
 """Lines of an earlier process."""
 
 
@@ -221,9 +220,15 @@ def test_a_log_that_is_cut_in_segments_and_compressed(place: MakePlace) -> None:
 
 
 @pytest.mark.parametrize("place", ["directory", "objects"], indirect=True)
-def test_a_log_that_is_written_and_compressed_between_any_two_requests_of_its_reader(place: MakePlace) -> None:
+@pytest.mark.parametrize("count", [1, len(LINES) - BEFORE])
+def test_a_log_that_is_written_and_compressed_between_any_two_requests_of_its_reader(
+    place: MakePlace, count: int
+) -> None:
+    """Also within a listing, as long as that does not take longer than two segments do."""
     for at in itertools.count(1):
-        here, left = place(), [LINES[BEFORE:]]
+        here, left = place(), [LINES[BEFORE : BEFORE + count]]
+        if isinstance(here, Objects):
+            here.lists_at_once = count > 1
         with here.reached(Requests()):
             writer, reader = here.open(), here.open()
             _write(writer, LINES[:BEFORE])
@@ -238,6 +243,19 @@ def test_a_log_that_is_written_and_compressed_between_any_two_requests_of_its_re
         if left:
             break
     assert at > 2
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_a_segment_that_was_removed_is_an_error_and_no_shorter_log(versions: int) -> None:
+    place = Objects()
+    _write(storage := place.open(), LINES[:2])
+
+    def remove() -> None:
+        if requests.count == 3:  # it has looked for a file that was copied, and has listed
+            storage.delete_all(storage.list("history")[-versions:])
+
+    with place.reached(requests := Requests(between=remove)), pytest.raises(FileNotFoundError):
+        storage.lines(paths.HISTORY)
 
 
 # ---------------------------------------------------------------- provenance
@@ -274,19 +292,6 @@ def test_files_of_provenance_and_packs_of_packs() -> None:
 
 
 # ---------------------------------------------------------------- ledger and retention
-
-
-def _begin_term(storage: JobStorage) -> None:
-    publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
-    publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
-
-
-def _commit_and_retain(storage: JobStorage, tmp_path: Path, epochs: range, keep: int = 1) -> None:
-    said = list[str]()
-    written = EpochLedger(storage, JOB, said.append)
-    for number in epochs:
-        written.committed(_epoch(storage, tmp_path, number))
-    retention.retain(storage, JOB, keep, lambda: None, record=written.keep)
 
 
 def _epoch(storage: JobStorage, tmp_path: Path, number: int) -> Manifest:
@@ -330,3 +335,34 @@ def test_lines_of_the_ledger_and_old_epochs_that_are_dropped(tmp_path: Path) -> 
         retention.retain(storage, JOB, 1, lambda: None, record=written.keep)
 
     Operation(lambda storage: _begin_job(storage, tmp_path), run, _job).check(Objects)
+
+
+# ---------------------------------------------------------------- savepoints
+
+
+def _make_savepoint(target: Path) -> None:
+    with savepoints.staged(target) as draft:
+        ref = draft.files.upload(_private(draft.work / "rows", b"rows of a savepoint"), "1.rows")
+        handle = StateHandle("total", "memory", (0, 127), (ref,), ())
+        draft.publish(msgspec.structs.replace(SAVEPOINT, operators=(handle,)))
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["while it is made", "while it is dropped"])
+def test_a_savepoint_is_there_whole_or_not_at_all_and_what_was_begun_goes_with_the_next_one(
+    tmp_path: Path, made: bool
+) -> None:
+    for number, requests in enumerate(every(*CRASHES, *ERRORS)):
+        here = Directory(tmp_path / str(number))
+        here.root.mkdir()
+        target, another = here.root / "savepoints" / "one", here.root / "savepoints" / "two"
+        with here.reached(Requests()):
+            if made:
+                _make_savepoint(target)
+        with here.reached(requests), suppress(Crash, OSError):
+            savepoints.drop(target) if made else _make_savepoint(target)
+        with here.reached(Requests()):
+            assert not target.exists() or savepoints.verify(target) == [], requests
+            if target.exists():
+                savepoints.drop(target)
+            _make_savepoint(another)
+        assert list(another.parent.iterdir()) == [another], requests
