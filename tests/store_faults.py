@@ -48,7 +48,7 @@ class Requests:
 
     def __init__(self, kind: Kind = "crash", at: int = 0, between: Callable[[], object] = lambda: None) -> None:
         """``between`` is called before each request; what it asks of the store is not counted, and never fails."""
-        self.kind, self.at, self._between = kind, at, between
+        self.kind, self.at, self.between = kind, at, between
         self.count = 0
         self.failed = False
         """Has the fault happened?"""
@@ -69,7 +69,7 @@ class Requests:
             raise Crash
         self._looking = True
         try:
-            self._between()
+            self.between()
         finally:
             self._looking = False
         if half is None and self.kind.endswith("within"):

@@ -194,18 +194,34 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
 
     With ``settled``, also if a newer one is decided: the next start commits its output, and a job that begins with
     the older one would make that output again.
+
+    The job may run meanwhile, and drop what was listed: then it is looked for again, until two lists are the same.
     """
-    facts = retention.gather(storage, job)
-    counted = lineage(facts.manifests, facts.bases)[::-1]
-    committed = [epoch for epoch in counted if epoch in facts.receipts]
-    if not committed:
-        raise ConfigError(f"job {job!r} has no committed checkpoint yet")
-    if settled and counted[0] != committed[0]:
+    known: tuple[Sequence[str], Sequence[str]] | None = None
+    gone: FileNotFoundError | None = None
+    while (stored := (storage.list(paths.MANIFESTS), storage.list(paths.TERMS))) != known:
+        known, gone = stored, None
+        try:
+            if found := _newest_of(storage, job, stored[0], settled):
+                return found
+        except FileNotFoundError as error:
+            gone = error
+    raise gone or ConfigError(f"job {job!r} has no committed checkpoint yet")
+
+
+def _newest_of(storage: CheckpointStorage, job: str, stored: Sequence[str], settled: bool) -> Manifest | None:
+    """As ``newest_committed``, of manifests that were listed before. FileNotFoundError if one is gone since."""
+    counted = lineage([paths.parse_manifest_name(name) for name in stored], retention.bases(storage, job))[::-1]
+    receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
+    newest = next((epoch for epoch in counted if epoch in receipts), None)
+    if newest is None:
+        return None
+    if settled and counted[0] != newest:
         raise ConfigError(
             f"epoch {counted[0]} of job {job!r} is decided, and its output not committed yet: finish it first, with "
             "kafka-eos doctor APP --end or by starting the job"
         )
-    return manifest.load(storage, Manifest, paths.manifest_name(committed[0]), job)
+    return manifest.load(storage, Manifest, paths.manifest_name(newest), job)
 
 
 def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:

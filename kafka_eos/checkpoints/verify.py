@@ -57,15 +57,17 @@ def verify_files(storage: JobStorage, files: Mapping[str, FileRef], told: Progre
 
 
 def verify_job(storage: JobStorage, job: str) -> list[Problem]:
-    """Problems of every object in the job's directory."""
-    manifests = [_record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS)]
-    problems = [problem for found in manifests for problem in _of_manifest(storage, found)]
+    """Problems of every object in the job's directory. The job may run meanwhile: what it drops is no problem."""
+    manifests = {name: _record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS)}
+    found = {name: _of_manifest(storage, manifest) for name, manifest in manifests.items()}
     for name in storage.list(paths.RECEIPTS):
-        problems += _only_problem(_record(storage, Receipt, name, job))
+        found[name] = _only_problem(_record(storage, Receipt, name, job))
     for name in storage.list(paths.TERMS):
         kind: type[Record] = Claim if name.endswith(".claim.json") else Base
-        problems += _only_problem(_record(storage, kind, name, job))
-    readable = [found for found in manifests if isinstance(found, Manifest)]
+        found[name] = _only_problem(_record(storage, kind, name, job))
+    there = {name for kind in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS) for name in storage.list(kind)}
+    problems = [problem for name, some in found.items() if name in there for problem in some]
+    readable = [manifest for manifest in manifests.values() if isinstance(manifest, Manifest)]
     try:
         entries = ledger.read(storage)
     except CorruptCheckpoint as error:

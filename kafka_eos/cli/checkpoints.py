@@ -18,7 +18,7 @@ from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.cli import savepoint
 from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude, judging
 from kafka_eos.cli.options import Bootstrap, CheckpointDir, open_app, open_job
-from kafka_eos.coordinator.term import gather, missing
+from kafka_eos.coordinator.term import gather_from_outside, missing
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import EpochId
 from kafka_eos.protocol.recovery import Facts, decided
@@ -45,6 +45,8 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
         counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"
         try:
             when, state, output = _cells(_load(storage, job, epoch))
+        except FileNotFoundError:
+            continue  # the job, which runs, has just dropped it
         except (CorruptCheckpoint, ConfigError) as error:
             when, state, output, counts = "?", "?", "?", f"damaged: {error}"
         table.add_row(str(epoch.epoch), str(epoch.term), when, committed, state, output, Text(counts))
@@ -73,7 +75,10 @@ def show(
     if not found:
         which = "" if epoch is None else f" {epoch}"
         raise ConfigError(f"job {job!r} has no stored epoch{which}; see: kafka-eos checkpoints list {job}")
-    manifest = _load(storage, job, found[-1])
+    try:
+        manifest = _load(storage, job, found[-1])
+    except FileNotFoundError as error:
+        raise ConfigError(f"job {job!r} has just dropped epoch {found[-1].epoch}") from error
     out(
         f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}"
     )
@@ -139,7 +144,7 @@ def verify_(
 def _problems(job: str, settings: Settings) -> int:
     """Say what is wrong with the stored objects of a job; how much that is."""
     storage = open_job(settings, job)
-    facts = gather(storage, job)
+    facts = gather_from_outside(storage, job)
     problems = [verify.Problem(name, f"{name}: missing") for name in missing(facts)] + verify.verify_job(storage, job)
     for problem in problems:
         out(problem.what)
@@ -153,10 +158,11 @@ def _settings(options: Mapping[str, str | None]) -> Settings:
 
 def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, Facts]:
     storage = open_job(_settings({"checkpoint_dir": checkpoint_dir}), job)
-    return storage, gather(storage, job)
+    return storage, gather_from_outside(storage, job)
 
 
 def _load(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
+    """FileNotFoundError if the job, which may run, has just dropped it."""
     return records.load(storage, Manifest, paths.manifest_name(epoch), job)
 
 

@@ -1,8 +1,9 @@
 """Signs of life in the checkpoint store: what a leader shows to those that stand by for it.
 
-A heartbeat is an object with a new name, and the one before it goes: a standby sees that the name has changed, and
-needs no clock but its own. The last one says how the leader ended. A leader also touches its lock: that shows on its
-own machine that it lives while the store takes nothing, as on a full disk.
+A heartbeat is an object with a new name: a standby sees that the name has changed, and needs no clock but its own. The
+one before it stays until the next one, so that a list which is made meanwhile has one of them. The last one says how
+the leader ended. A leader also touches its lock: that shows on its own machine that it lives while the store takes
+nothing, as on a full disk.
 Rule: nothing is decided by them but who waits. A leader that cannot write them says so once and goes on.
 """
 
@@ -82,23 +83,32 @@ def read(
 ) -> Mapping[str, tuple[int, Heartbeat]]:
     """The newest heartbeat of each writer, with its number. OSError if the store cannot tell.
 
-    One that disappears while it is looked at is left out: its successor is there at the next look. So is one that
-    cannot be decoded; ``damaged`` is told its name.
+    One that cannot be decoded is left out; ``damaged`` is told its name.
     """
-    newest: dict[str, int] = {}
-    for name in _names(storage):
-        writer, count = paths.parse_heartbeat_name(name)
-        newest[writer] = max(count, newest.get(writer, 0))
+    newest = _newest(storage)
     found: dict[str, tuple[int, Heartbeat]] = {}
-    for writer, count in newest.items():
+    gone: set[str] = set()
+    while newest:
+        writer, count = newest.popitem()
         name = paths.heartbeat_name(writer, count)
         try:
             found[writer] = count, msgspec.json.decode(storage.read(name), type=Heartbeat)
         except FileNotFoundError:
-            continue
+            if name not in gone:  # its writer has gone on meanwhile
+                gone.add(name)
+                newest = {each: count for each, count in _newest(storage).items() if each not in found}
         except msgspec.DecodeError:
             damaged(name)
     return found
+
+
+def _newest(storage: CheckpointStorage) -> dict[str, int]:
+    """The number of the newest heartbeat of each writer."""
+    newest: dict[str, int] = {}
+    for name in _names(storage):
+        writer, count = paths.parse_heartbeat_name(name)
+        newest[writer] = max(count, newest.get(writer, 0))
+    return newest
 
 
 class Pulse:
@@ -108,7 +118,8 @@ class Pulse:
         self._storage, self._lock, self._every = storage, lock, interval(lease)
         self._writer = secrets.token_hex(8)
         self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock), every=self._every)
-        self._count = 0
+        self._count = self._shown = 0
+        """Heartbeats that were tried, and the newest that is there for sure; 0 as long as there is none."""
         self._over = threading.Event()
         self._failing = False
         self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
@@ -151,10 +162,11 @@ class Pulse:
 
     def _write(self, heartbeat: Heartbeat) -> None:
         self._count += 1
-        mine = paths.heartbeat_name(self._writer, self._count)
-        self._storage.publish(mine, msgspec.json.encode(heartbeat))
+        self._storage.publish(paths.heartbeat_name(self._writer, self._count), msgspec.json.encode(heartbeat))
+        before, self._shown = self._shown, self._count
         for name in _names(self._storage):
-            if name != mine and (self._count == 1 or paths.parse_heartbeat_name(name)[0] == self._writer):
+            writer, count = paths.parse_heartbeat_name(name)
+            if count < before if writer == self._writer else not before:
                 self._storage.delete(name)
 
 

@@ -56,20 +56,21 @@ class Recovery:
         known = identities.find(self.storage, self.ownership.job)
         self.ownership.identity = known or identities.new(self.ownership.job)
         facts = self.ownership.take_term(Term(0))
+        resumption = resolve(facts, self.ownership.term)
+        # First: a newer term may have removed records while they were listed.
+        if isinstance(resumption, Superseded):
+            raise Fenced(f"term {self.ownership.term} was replaced by term {resumption.by} while it was starting")
         if missing := terms.missing(facts):
             raise CorruptCheckpoint(
                 f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
             )
         self.ownership.next = next_epoch(facts)
-        resumption = resolve(facts, self.ownership.term)
         if isinstance(resumption, Settled | Unfinished):
             if known is None:
                 self.ownership.recognise_by(resumption.newest)
             self._expect_remembered(resumption.newest, finished(facts))
             self.lives.hold(self.ownership.context)
         match resumption:
-            case Superseded(by=newer):
-                raise Fenced(f"term {self.ownership.term} was replaced by term {newer} while it was starting")
             case Fresh() if known is not None:
                 # An older version wrote it before anything was decided: other starts may go by the same identity.
                 identities.forget(self.storage)

@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 from kafka_eos.checkpoints import manifest as records
@@ -68,8 +69,8 @@ def settled(storage: JobStorage, job: str, mine: Term) -> Facts:
     """
     while True:
         facts = gather(storage, job)
-        open_ = unbased(facts.claims, facts.bases, mine)
-        if not open_ or max(facts.claims) > mine or missing(facts):
+        newest, open_ = _newest(facts.claims, mine), unbased(facts.claims, facts.bases, mine)
+        if not open_ or newest > mine or missing(facts):
             return facts
         history = decided(facts)
         with suppress(FileExistsError):
@@ -88,9 +89,14 @@ def expect(storage: CheckpointStorage, term: Term) -> Term:
 
     The newest claim is never deleted. A store without it is another one: a directory that is not mounted, for example.
     """
-    newest = max(_terms(storage, "claim"), default=Term(0))
-    if newest < term:
-        raise FileNotFoundError(errno.ENOENT, "the store does not hold what this job wrote", paths.claim_name(term))
+    return _newest(_terms(storage, "claim"), term)
+
+
+def _newest(claims: Collection[Term], mine: Term) -> Term:
+    """As ``expect``, of claims that were listed."""
+    newest = max(claims, default=Term(0))
+    if newest < mine:
+        raise FileNotFoundError(errno.ENOENT, "the store does not hold what this job wrote", paths.claim_name(mine))
     return newest
 
 
@@ -104,6 +110,14 @@ def gather(storage: JobStorage, job: str) -> Facts:
     manifests = frozenset(map(paths.parse_manifest_name, storage.list(paths.MANIFESTS)))
     bases = {term: _base(storage, job, term) for term in _terms(storage, "base")}
     return Facts(frozenset(_terms(storage, "claim")), bases, manifests, receipts)
+
+
+def gather_from_outside(storage: JobStorage, job: str) -> Facts:
+    """As ``gather``, for whoever only looks. The job may run meanwhile: what it drops is looked for again, once."""
+    try:
+        return gather(storage, job)
+    except FileNotFoundError:
+        return gather(storage, job)
 
 
 def missing(facts: Facts) -> list[str]:

@@ -21,7 +21,7 @@ from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publi
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, token
+from kafka_eos.ids import Epoch, Term, token
 from kafka_eos.interfaces import FileRef, InFlight, Outcome, StateDescriptor, unheard
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state import savepoints as making
@@ -330,6 +330,15 @@ def test_drop_refuses_what_is_not_a_savepoint(
 
 def test_the_newest_committed_epoch_is_found(job: tuple[LocalStorage, Manifest]) -> None:
     assert savepoints.newest_committed(job[0], JOB) == job[1]
+
+
+def test_the_newest_is_found_while_records_of_an_older_term_are_dropped(job: tuple[LocalStorage, Manifest]) -> None:
+    """No manifest goes with them."""
+    publish(job[0], Claim(job=JOB, term=2, host="h", pid=1, at=0))
+    publish(job[0], Base(job=JOB, term=2, resumed=None, reason="first start", at=0))
+
+    assert savepoints.newest_committed(Dropping(job[0], "read terms"), JOB) == job[1]
+    assert paths.base_name(Term(2)) not in job[0].list(paths.TERMS)
 
 
 def test_an_epoch_that_is_decided_only_must_be_finished_first(job: tuple[LocalStorage, Manifest]) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 from pathlib import Path
 
 import pytest
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
+from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.coordinator import heartbeats
 from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.standby import Standby
 from kafka_eos.errors import JobLocked
+from tests.store_faults import Objects, Requests, every
 from tests.waiting import eventually
 
 LEASE = 10.0
@@ -45,6 +47,62 @@ def test_what_is_no_heartbeat_says_nothing() -> None:
     storage.publish(f"{paths.HEARTBEATS}/notes.txt", b"of somebody")
 
     assert heartbeats.read(storage) == {OTHER: (2, Heartbeat("b", 2, "m"))}
+
+
+def test_a_leader_that_lives_is_seen_by_whoever_looks_between_any_two_of_its_requests(tmp_path: Path) -> None:
+    """Also if one of them fails."""
+    for requests in every("refuse", "lose answer"):
+        place, seen = Objects(), [0]
+        reader, pulse = place.open(), _pulse(tmp_path, place.open())
+
+        def look(reader: JobStorage = reader, seen: list[int] = seen) -> None:
+            ((count, _),) = heartbeats.read(reader).values()
+            seen.append(count)
+            assert seen[-2] <= seen[-1]
+
+        requests.between = look
+        pulse.begin()
+        with place.reached(requests):
+            for _ in range(3):
+                pulse._attempt(pulse._alive)
+            pulse.end("left")
+
+        assert requests.failed or (seen[-1], len(reader.list(paths.HEARTBEATS))) == (5, 2)
+        _pulse(tmp_path, place.open()).begin()
+        assert len(reader.list(paths.HEARTBEATS)) == 1, requests
+
+
+@pytest.mark.parametrize("beats", [1, 3])
+def test_a_leader_that_goes_on_between_any_two_requests_of_who_looks_is_seen(tmp_path: Path, beats: int) -> None:
+    """A standby that sees none takes over. Within a list that is made there is no more than one heartbeat.
+
+    The heartbeat before those could not be written.
+    """
+    for at in itertools.count(1):
+        place, left = Objects(), [beats]
+        place.lists_at_once = beats > 1
+        pulse = _pulse(tmp_path, place.open())
+        pulse.begin()
+        with place.reached(Requests("refuse", 1)):
+            pulse._attempt(pulse._alive)
+
+        def go_on(pulse: Pulse = pulse, left: list[int] = left, at: int = at) -> None:
+            if requests.count == at - 1 and left:
+                for _ in range(left.pop()):
+                    pulse._attempt(pulse._alive)
+
+        with place.reached(requests := Requests(between=go_on)):
+            assert heartbeats.read(place.open()), at
+        pulse.end("left")
+        if left:
+            break
+    assert at > 2
+
+
+def _pulse(directory: Path, storage: JobStorage) -> Pulse:
+    """One that beats when it is told to."""
+    (directory / "lock").touch()
+    return Pulse(storage, directory / "lock", lease=10_000)
 
 
 def test_a_leader_goes_on_beside_what_others_put_there(tmp_path: Path) -> None:

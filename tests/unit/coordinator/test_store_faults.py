@@ -25,11 +25,13 @@ from hypothesis import strategies as st
 pytest.importorskip("obstore")
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import ledger, packing, provenance, retention
+from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention, savepoints, verify
 from kafka_eos.checkpoints.provenance import Shelf
+from kafka_eos.checkpoints.savepoints import Savepoint
 from kafka_eos.checkpoints.storage import JobStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked, Resumed
 from kafka_eos.coordinator.history import History
@@ -53,9 +55,10 @@ KINDS: tuple[Kind, ...] = ("crash", "crash within", "refuse", "lose answer")
 class Job:
     """The input, the sink, and what supervisors of the job share."""
 
-    def __init__(self, directory: Path, values: int = 2, retained: int = 1) -> None:
+    def __init__(self, directory: Path, values: int = 2, retained: int = 1, sink: MemorySink | None = None) -> None:
         self._directory, self.values, self.retained = directory, list(range(1, values + 1)), retained
-        self.sink, self.place = MemorySink(), Objects()
+        self.sink, self.place = sink or MemorySink(), Objects()
+        self.start_from: Path | None = None
         pipeline = Pipeline(JOB)
         keyed = pipeline.source(ListSource(self.values), name="numbers").key_by(str)
         keyed.fold(init=int, step=lambda acc, n: acc + n, name="total").sink(self.sink, name="sums")
@@ -73,7 +76,8 @@ class Supervisor:
         directory.mkdir()
         patience = Patience(threading.Event(), [].append)
         diary = History(storage, patience.notice)
-        self.coordinator = Coordinator(job.plan, storage, diary, patience, {}, job.retained)
+        given = job.plan, storage, diary, patience, {}, job.retained
+        self.coordinator = Coordinator(*given, start_from=job.start_from)
 
     def run(self) -> None:
         """From the recovery to the end of the input."""
@@ -149,7 +153,9 @@ def _ends_well(job: Job) -> None:
     job.start().run()
     assert job.sink.committed == list(itertools.accumulate(job.values))
     assert not job.sink.prepared and not job.sink.staged
-    assert len(_look(job.place.open())) > len(job.values)
+    storage = job.place.open()
+    assert len(_look(storage)) > len(job.values)
+    assert identities.find(storage, JOB) is not None
 
 
 @contextmanager
@@ -166,8 +172,11 @@ def test_what_a_reader_sees_between_any_two_requests_never_becomes_less(job: Cal
     seen = [_look(running.place.open())]
 
     def look() -> None:
-        seen.append(_look(running.place.open()))
+        storage = running.place.open()
+        seen.append(_look(storage))
         assert seen[-2] <= seen[-1]
+        receipts = map(paths.parse_receipt_name, storage.list(paths.RECEIPTS))
+        assert frozenset(receipts) <= ledger.read(storage).keys(), "the audit needs their lines"
         assert running.sink.committed == list(itertools.accumulate(running.values))[: len(running.sink.committed)]
 
     with running.place.reached(requests := Requests(between=look)):
@@ -180,8 +189,11 @@ def test_what_a_reader_sees_between_any_two_requests_never_becomes_less(job: Cal
 def test_a_supervisor_may_fail_at_any_request(job: Callable[..., Job]) -> None:
     for requests in every(*KINDS):
         failing = job()
-        with failing.place.reached(requests), suppress(Crash, OSError):
-            failing.start().run()
+        with failing.place.reached(requests), suppress(Crash):
+            try:
+                failing.start().run()
+            except OSError:
+                continue  # it ends, and leaves what a crash leaves
         with _noting(str(requests)):
             _ends_well(failing)
 
@@ -203,6 +215,44 @@ def test_a_supervisor_may_be_replaced_at_any_request(job: Callable[..., Job]) ->
             _ends_well(running)
         if not successors:
             break
+
+
+def _savepoint_of(job: Job, target: Path) -> None:
+    """As of its newest epoch."""
+    storage = job.place.open()
+    newest = savepoints.newest_committed(storage, JOB)
+    with savepoints.staged(target) as draft:
+        for ref in newest.states[0].files:
+            storage.fetch(ref, draft.work / ref.name)
+            draft.files.upload(draft.work / ref.name, ref.name)
+        draft.publish(
+            Savepoint(
+                job=JOB,
+                id=savepoints.new_id(),
+                epoch=newest.epoch,
+                term=newest.term,
+                created_at=0,
+                plan=newest.plan,
+                max_key_groups=newest.max_key_groups,
+                sources=newest.sources,
+                operators=newest.states,
+                identity=newest.identity,
+            )
+        )
+
+
+def test_a_start_from_a_savepoint_may_fail_at_any_request(tmp_path: Path) -> None:
+    """The same command, given again, goes on where it was; the job that the savepoint is of has ended."""
+    for number, requests in enumerate(every("crash", "crash within")):
+        before = Job(tmp_path, 2)
+        before.start().run()
+        _savepoint_of(before, tmp_path / f"savepoint-{number}")
+        job = Job(tmp_path, 3, sink=before.sink)
+        job.start_from = tmp_path / f"savepoint-{number}"
+        with job.place.reached(requests), suppress(Crash):
+            job.start().run()
+        with _noting(str(requests)):
+            _ends_well(job)
 
 
 faults = st.tuples(st.sampled_from([*KINDS, "replace"]), st.integers(1, 120))
@@ -237,3 +287,37 @@ def _run_all(job: Job, faults: Sequence[tuple[Any, int]]) -> None:
         job.start().run()
     if kind != "replace":
         _run_all(job, rest)
+
+
+def _newest(storage: JobStorage) -> int:
+    return savepoints.newest_committed(storage, JOB, settled=False).epoch
+
+
+def _problems(storage: JobStorage) -> int:
+    return -len([*terms.missing(terms.gather_from_outside(storage, JOB)), *verify.verify_job(storage, JOB)])
+
+
+@pytest.mark.parametrize("read", [_newest, _problems])
+def test_whoever_reads_while_the_job_goes_on_between_any_two_of_its_requests(
+    tmp_path: Path, read: Callable[[JobStorage], int]
+) -> None:
+    """What was listed is dropped then: an older epoch is not taken for the newest, and nothing for damaged."""
+    for at in itertools.count(1):
+        job = Job(tmp_path, 3)
+        ahead = job.values[2:]
+        del job.values[2:]
+        job.start().run()
+        before = read(job.place.open())
+        job.place.lists_at_once = True
+
+        def go_on(job: Job = job, ahead: list[int] = ahead, at: int = at) -> None:
+            if requests.count == at - 1 and ahead:
+                job.values.append(ahead.pop())
+                job.start().run()
+
+        with job.place.reached(requests := Requests(between=go_on)):
+            found = read(job.place.open())
+        assert before <= found <= read(job.place.open()), at
+        if ahead:
+            break
+    assert at > 2
