@@ -342,7 +342,7 @@ def drop(path: Path) -> None:
 def _looks_like_one(path: Path) -> bool:
     try:
         head = SavepointFiles(path).read(paths.SAVEPOINT)[:64]
-    except (OSError, CorruptCheckpoint):
+    except (FileNotFoundError, NotADirectoryError, CorruptCheckpoint):
         return False
     return head.startswith(f"kafka-eos {Savepoint.FORMAT} ".encode())
 

@@ -201,7 +201,10 @@ def drop(path: Annotated[Path, typer.Argument(help="Directory of a savepoint.")]
 
     Example: `kafka-eos savepoint drop .kafka-eos/orders.savepoints/20260131T120000Z-0a1b2c3d`
     """
-    savepoints.drop(path)
+    try:
+        savepoints.drop(path)
+    except OSError as error:
+        raise ConfigError(f"the savepoint {path} cannot be dropped: {error.strerror or error}") from error
     typer.echo(f"dropped {path}")
 
 

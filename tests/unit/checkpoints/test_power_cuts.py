@@ -7,10 +7,6 @@ Rule: a claim that no omission can break proves nothing, so each is shown to fai
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +14,6 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-import kafka_eos
 from kafka_eos.checkpoints import paths, provenance, retention, savepoints, verify
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, load, publish
 from kafka_eos.checkpoints.packing import Packer
@@ -280,40 +275,3 @@ def test_a_savepoint_that_is_dropped_is_complete_or_gone(root: Path, tmp_path: P
     assert broken(recording, _absent_or_complete, tmp_path / "states") == []
     assert breaks(recording.forgetting(0), _absent_or_complete, tmp_path / "states")
     assert not list((root / "savepoints").glob("s1"))
-
-
-# ---------------------------------------------------------------- killed, not cut off
-
-
-@pytest.mark.parametrize(
-    ("point", "decided"),
-    [("manifest.staged", False), ("manifest.synced", False), ("manifest.renamed", True), ("manifest.published", True)],
-)
-def test_a_process_killed_while_publishing_leaves_all_or_nothing(tmp_path: Path, point: str, decided: bool) -> None:
-    log = tmp_path / "log"
-    child = subprocess.run(
-        [sys.executable, "-c", _PUBLISH, str(tmp_path / "job")],
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join([str(Path(kafka_eos.__path__[0]).parent), str(Path(__file__).parent)]),
-            "KAFKA_EOS_FAILPOINTS": f"{point}=kill",
-            "KAFKA_EOS_FAILPOINT_LOG": str(log),
-        },
-        check=False,
-    )
-    storage = LocalStorage(tmp_path / "job")
-    storage.tidy()
-
-    assert (child.returncode, len(log.read_text().splitlines())) == (-signal.SIGKILL, 1)
-    assert [path.name for path in (storage.root / "manifests").iterdir()] == [Path(MANIFEST.name).name] * decided
-    assert [load(storage, Manifest, name, JOB) for name in storage.list("manifests")] == [MANIFEST] * decided
-
-
-_PUBLISH = """
-import sys
-from pathlib import Path
-from checkpoint_samples import MANIFEST
-from kafka_eos.checkpoints.manifest import publish
-from kafka_eos.checkpoints.storage import LocalStorage
-publish(LocalStorage(Path(sys.argv[1])), MANIFEST)
-"""

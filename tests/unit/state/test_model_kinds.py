@@ -282,4 +282,4 @@ def _taken(part: Panes[int], until: int) -> Iterator[tuple[Any, int]]:
 
 
 TestKinds = KindsModel.TestCase
-TestKinds.settings = examples(4, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])
+TestKinds.settings = examples(3, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])
