@@ -92,7 +92,7 @@ class Driver:
         self, checkpoint: Path, servers: str, *, topic: str | None = "out", adopt: bool = False, alone: bool = False
     ) -> None:
         self._checkpoint, self.stopped, self.closed = checkpoint, False, False
-        self._reported: int | None = None
+        self.reported: int | None = None
         where = Cluster(servers)
         ledger = Ledger(LocalStorage(checkpoint / OURS), NAME)
         with closing(KafkaCommitter(where, JobContext(ledger.job, Term(0), {}))) as looking:
@@ -105,7 +105,7 @@ class Driver:
         self.batch = Batch(self.assignment, self.settling, self.finaliser)
 
     def start(self) -> Driver:
-        self.finaliser.start(stop=self._stop, reported=lambda: self._reported)
+        self.finaliser.start(stop=self._stop, reported=lambda: self.reported)
         return self
 
     def _close(self) -> None:
@@ -125,7 +125,7 @@ class Driver:
         commits = self._checkpoint / "commits"
         commits.mkdir(exist_ok=True)
         (commits / str(number)).touch(exist_ok=False)
-        self._reported = number
+        self.reported = number
 
     def forget(self, number: int) -> None:
         """Spark's decision is deleted."""
