@@ -91,7 +91,7 @@ class Driver:
     def __init__(
         self, checkpoint: Path, servers: str, *, topic: str | None = "out", adopt: bool = False, alone: bool = False
     ) -> None:
-        self._checkpoint, self.stopped, self.closed = checkpoint, False, False
+        self._checkpoint, self.started, self.stopped, self.closed = checkpoint, False, False, False
         self.reported: int | None = None
         where = Cluster(servers)
         ledger = Ledger(LocalStorage(checkpoint / OURS), NAME)
@@ -105,6 +105,7 @@ class Driver:
         self.batch = Batch(self.assignment, self.settling, self.finaliser)
 
     def start(self) -> Driver:
+        self.started = True
         self.finaliser.start(stop=self._stop, reported=lambda: self.reported)
         return self
 
@@ -113,8 +114,8 @@ class Driver:
         self.settling.committer.close()
 
     def _stop(self) -> None:
+        """The query goes on until its batch has returned, and the test ends it."""
         self.stopped = True
-        self.finaliser.query_is_over()
 
     def prepare(self, number: int, batch: MicroBatch) -> None:
         """Spark calls ``foreachBatch``."""

@@ -115,7 +115,6 @@ class Finaliser:
             while (promise := self._next()) is not None:
                 self._end(promise)
                 self._settle()
-            self._over.wait()
             self._settling.leave()
         except BaseException as error:  # noqa: BLE001 - kept for whoever waits, and the query is stopped
             self._fail(error)

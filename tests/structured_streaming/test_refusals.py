@@ -6,18 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import PySparkException
 
 from kafka_eos.errors import ConfigError
 from kafka_eos.spark import exactly_once_kafka
-from kafka_eos.structured_streaming.batch import Batch
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.settling import Recovered, Settling
-from kafka_eos.structured_streaming.task import Assignment
 
 
 @pytest.fixture
@@ -78,20 +73,6 @@ def test_a_python_of_the_tasks_without_this_package(start: Any, rows: Any, other
         start(rows)
 
     assert "\n" not in str(refused.value)
-
-
-def test_executors_without_kafka_eos(settling: Settling) -> None:
-    """What a task raises there is Spark's; what the query ends with says what to do."""
-
-    def fail(_: int) -> Assignment:
-        raise PySparkException("ModuleNotFoundError: No module named 'kafka_eos'")
-
-    batch = Batch(fail, settling, Finaliser(settling, Recovered(None), lambda: None))
-    with pytest.raises(PySparkException):
-        batch(cast(Any, SimpleNamespace(mapInArrow=None)), 0)
-
-    assert isinstance(batch.failure, ConfigError)
-    assert "executors cannot import kafka_eos" in str(batch.failure)
 
 
 @pytest.fixture(params=["enabled", "enableFullRetryOnMismatch"])

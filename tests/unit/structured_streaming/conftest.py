@@ -31,7 +31,7 @@ def broker(kafka: TransactionalBroker) -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def driver(broker: ScriptedBroker, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """``driver()``: one more driver of the query, not started. All are over at the end."""
+    """``driver()``: one more driver of the query, not started. All are over at the end, while the broker is there."""
     made: list[Driver] = []
 
     def make(**options: Any) -> Driver:
@@ -40,4 +40,7 @@ def driver(broker: ScriptedBroker, tmp_path: Path) -> Iterator[Callable[..., Dri
 
     yield make
     for each in made:
-        each.finaliser.query_is_over()
+        if each.started:
+            each.end()
+        elif not each.closed:
+            each.settling.committer.close()

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import PySparkException
 
 from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import CommittableLost
+from kafka_eos.errors import CommittableLost, ConfigError
 from kafka_eos.structured_streaming.hadoop import LocalDecisions
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
 from tests.micro_batches import Driver, MicroBatch
@@ -59,12 +60,30 @@ def spark(driver: Made) -> Iterator[SparkQuery]:
     made = SparkQuery(driver())
     yield made
     made.stop()
+    assert made.driver.finaliser.wait(PATIENCE)
 
 
 @pytest.fixture
 def query(spark: SparkQuery) -> ExactlyOnceQuery:
-    """One that runs."""
-    return ExactlyOnceQuery(cast(Any, spark), "totals", ("notice",), spark.driver.batch, spark.driver.finaliser)
+    return running(spark)
+
+
+def running(spark: SparkQuery) -> ExactlyOnceQuery:
+    return ExactlyOnceQuery(cast(Any, spark), "totals", (), spark.driver.batch, spark.driver.finaliser)
+
+
+def test_executors_without_kafka_eos(driver: Made) -> None:
+    """What a task raises there is Spark's; what the query ends with says what to do."""
+
+    def fail() -> None:
+        raise PySparkException("ModuleNotFoundError: No module named 'kafka_eos'")
+
+    batch = driver().batch
+    with pytest.raises(PySparkException):
+        batch(cast(Any, MicroBatch.of(b"a").while_collected(fail)), 0)
+
+    assert isinstance(batch.failure, ConfigError)
+    assert "executors cannot import kafka_eos" in str(batch.failure)
 
 
 def test_a_query_runs_until_all_that_it_decided_is_visible(
@@ -101,7 +120,7 @@ def test_a_decision_beside_a_rival_counts_once_spark_reports_it(driver: Made, ka
     rival = driver()
     rival.prepare(0, MicroBatch.of(b"rival"))
     spark = SparkQuery(driver())
-    query = ExactlyOnceQuery(cast(Any, spark), "totals", (), spark.driver.batch, spark.driver.finaliser)
+    query = running(spark)
 
     query.processAllAvailable()
 

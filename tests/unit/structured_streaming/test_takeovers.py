@@ -70,11 +70,12 @@ def test_what_the_older_decides_before_the_newer_begins_a_batch_is_made_visible_
     newer = driver()
     older.decide(0)
 
-    newer.start().run(1, NEW)
+    newer.prepare(1, NEW)
 
+    assert sorted(kafka.values) == OLD_ROWS
+    newer.decide(1)
+    assert newer.start().end() is None
     exact(kafka, *OLD_ROWS, *NEW_ROWS)
-    assert sorted(kafka.values[:2]) == OLD_ROWS
-    assert newer.end() is None
     assert isinstance(older.end(), Fenced)
 
 
@@ -139,6 +140,22 @@ def test_of_two_promises_the_one_that_the_older_decided_is_not_guessed(
     exact(kafka, *NEW_ROWS)
 
 
+def test_a_report_of_an_earlier_batch_does_not_make_a_decision_ones_own(
+    driver: Made, older: Driver, kafka: TransactionalBroker
+) -> None:
+    older.decide(0)
+    older.finaliser.gate()
+    older.prepare(1, OLD)
+    newer = driver().start()
+    newer.reported = 0
+    newer.prepare(1, NEW)
+    older.decide(1)
+
+    assert isinstance(newer.end(), Fenced)
+
+    assert sorted(kafka.values) == OLD_ROWS
+
+
 # ---------------------------------------------------------------- the newer one decides
 
 
@@ -166,6 +183,8 @@ def test_a_driver_that_was_replaced_while_its_tasks_ran_promises_nothing(
         older.prepare(0, OLD)
 
     assert isinstance(older.batch.failure, Fenced)
+    older.finaliser.open_gate()
+    older.finaliser.gate()  # nothing was handed over
     assert isinstance(older.end(), Fenced)
     newer.run(0, NEW)
     exact(kafka, *NEW_ROWS)
