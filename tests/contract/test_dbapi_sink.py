@@ -213,20 +213,26 @@ def test_of_a_keys_rows_the_last_one_replaces_the_row_that_is_there(kit: Kit) ->
 
 
 def test_the_commit_of_a_later_stage_takes_along_what_the_same_writer_has_staged_before(kit: Kit) -> None:
-    """Epoch 1 is given up late, and its output goes with epoch 2. Its older rows must not come last."""
+    """Epochs 2 and 3 are given up late, and their output goes with epoch 4. Their older rows must not come last.
+
+    The notice of epoch 1 comes when both are prepared, and changes nothing for them.
+    """
     sink = kit.sink(key="account")
     sink.check(job())
-    with kit.writer(sink) as writer:
-        writer.write(batch(row("a", 1), row("b", 1)))
-        (first,) = writer.seal(epoch(1))()
-        writer.write(batch(row("a", 2)))
-        (second,) = writer.seal(epoch(2))()
     committer = sink.committer(job())
+    found = list[Committable]()
+    with kit.writer(sink) as writer:
+        for number, names in enumerate(("z", "abc", "ab", "a"), 1):
+            writer.write(batch(*(row(name, number) for name in names)))
+            found += writer.seal(epoch(number))()
+            if number == 3:
+                assert committer.commit(permit(1), found[0]) is Outcome.COMMITTED
+                writer.committed(epoch(1))
 
-    assert committer.commit(permit(2), second) is Outcome.COMMITTED
-    assert committer.commit(permit(2), first) is Outcome.ALREADY
-
-    assert sorted(kit.ask("SELECT account, total FROM totals")) == [("a", 2), ("b", 1)]
+    assert committer.commit(permit(4), found[3]) is Outcome.COMMITTED
+    assert stages(kit) == []
+    assert [committer.commit(permit(4), each) for each in (found[2], found[1])] == [Outcome.ALREADY] * 2
+    assert sorted(kit.ask("SELECT account, total FROM totals")) == [("a", 4), ("b", 3), ("c", 2), ("z", 1)]
 
 
 def test_a_permit_for_an_earlier_epoch_and_a_payload_from_elsewhere_commit_nothing(kit: Kit) -> None:
