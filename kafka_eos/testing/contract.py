@@ -188,8 +188,9 @@ def _late_notice(trial: Trial) -> None:
     two_prepared = [write, seal, write, prepare, seal, prepare]
     one_aborted = [CommitStep(), write, seal, prepare, notify, abort]
     more_aborted = [write, seal, prepare, abort] * 3
-    last = [write, seal, prepare, write, NotifyStep(again=True), CommitStep(), CommitStep(newest_first=True)]
-    run_steps(trial, [0], [*two_prepared, *one_aborted, *more_aborted, *last, notify, notify])
+    many_prepared = [write, seal, prepare, write, NotifyStep(again=True), CommitStep(), CommitStep(newest_first=True)]
+    still_open = [notify, notify, seal, prepare, CommitStep()]
+    run_steps(trial, [0], [*two_prepared, *one_aborted, *more_aborted, *many_prepared, *still_open])
 
 
 def _aborted_epochs(trial: Trial) -> None:
