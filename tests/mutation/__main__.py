@@ -16,7 +16,7 @@ from collections import deque
 from tests.mutation.clean import CleanRuns
 from tests.mutation.nearest import Stage, mutated, nearest
 from tests.mutation.reporting import Found, rates, write_survivors
-from tests.mutation.results import DIRECTORY, Results
+from tests.mutation.results import DIRECTORY, Results, is_of
 from tests.mutation.running import Runs, Trial
 from tests.mutation.sampling import Candidate, all_decisions, sample
 from tests.mutation.services import services
@@ -105,7 +105,7 @@ class _Run:
     def _trial(self, candidate: Candidate, tests: list[str]) -> Trial:
         seen = {name: each for name, each in self._clean.of(tests).items() if each.reaches(candidate.file)}
         return Trial(
-            tests=[test for test in tests if any(name.startswith(f"{test}::") for name in seen)],
+            tests=[test for test in tests if any(is_of(name, test) for name in seen)],
             seconds=30 + 4 * sum(each.seconds for each in seen.values()),
             file=candidate.file,
             tree=candidate.mutant.tree,

@@ -1,6 +1,6 @@
 """The tests without a mutant: that they pass, how long they take, and what they call.
 
-Rule: each file of tests runs once for the library as it is, and is remembered.
+Rule: each file of tests, or function that is named alone, runs once for the library as it is, and is remembered.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.mutation.results import DIRECTORY, digest
+from tests.mutation.results import DIRECTORY, digest, file_of
 from tests.mutation.running import Runs, Trial
 from tests.mutation.signatures import ROOT, files
 from tests.mutation.watching import Seen, seen_in
@@ -56,7 +56,7 @@ class CleanRuns:
     def _recording(self, test: str) -> Path:
         directory = ROOT / DIRECTORY / "clean"
         directory.mkdir(parents=True, exist_ok=True)
-        return directory / f"{test.replace('/', '.')}.{digest(ROOT, [test])}.{self._library}.json"
+        return directory / f"{test.replace('/', '.')}.{digest(ROOT, [file_of(test)])}.{self._library}.json"
 
 
 _NO_TESTS = "ended with 5"

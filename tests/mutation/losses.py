@@ -10,7 +10,8 @@
     a round          the first or the last of a loop, the last of a comprehension
 
 Pure: text in, mutants out, always in the same order. Rule: only what is done in a function is changed, and nothing that
-would fail wherever it runs: a first assignment to a name stays. Logs, texts, failpoints and times are left alone.
+would fail wherever it runs: a first assignment to a name stays. Texts, failpoints, times and what only tells (logs,
+notices, events, lines of the history) are left alone.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ _WHOSE = re.compile(
 _TIMES = re.compile(
     r"timeout|deadline|monotonic|patience|second|backoff|sleep|pause|nap|retry_in|interval", re.IGNORECASE
 )
-_LOGS = re.compile(r"_?log(ger)?$|warnings$", re.IGNORECASE)
-_UNTOLD = ("hit", "assert_never", "sleep")
+_LOGS = re.compile(r"_?log(ger)?$|warnings$|(^|[._])history$|(^|[._])observers$|(^|\.)spans$", re.IGNORECASE)
+_NOT_MISSED = ("hit", "assert_never", "sleep", "notice", "_notice")
+_OBSERVE = ("observe", "_observe")
+_COUNTED = ("running", "decided", "committed")
+"""Events by which the job master counts failures; the others are only told."""
 _TEXTS = ("__repr__", "__str__")
 _OF_COLLECTIONS = ("append", "add", "update", "extend", "clear", "discard", "pop", "popleft", "remove", "setdefault")
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
@@ -94,7 +98,7 @@ def _of_function(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef, op
 
 
 def _left_alone(node: ast.AST) -> bool:
-    """Is it a text, a log line, a failpoint, a default of an argument, or what an exception says?"""
+    """Is it a text, a failpoint, a default of an argument, what an exception says, or a statement that only tells?"""
     if no_decision(node) or isinstance(node, ast.arguments):
         return True
     match node:
@@ -104,8 +108,12 @@ def _left_alone(node: ast.AST) -> bool:
             return name in _TEXTS
         case ast.Expr(ast.Call(ast.Attribute(value=value))) if _LOGS.search(ast.unparse(value)):
             return True
+        case ast.Expr(ast.Call(ast.Name(name) | ast.Attribute(attr=name), [ast.Constant(event), *_])) if (
+            name in _OBSERVE
+        ):
+            return event not in _COUNTED
         case ast.Expr(ast.Call(ast.Name(name) | ast.Attribute(attr=name))):
-            return name in _UNTOLD
+            return name in _NOT_MISSED
         case ast.Call(ast.Name(name)):
             return name.endswith(("Error", "Bug", "Fenced", "Lost", "Retryable"))
     return False

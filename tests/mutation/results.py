@@ -7,6 +7,7 @@ failed, or of all if none did.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -43,8 +44,18 @@ class Results:
             file.write(json.dumps({"mutant": mutant, "failed": failed, "key": self._key(failed)}) + "\n")
 
     def _key(self, failed: str) -> str:
-        test = failed.partition("::")[0]
-        return digest(self.root, [self.file, *([test] if test in self.tests else self.tests)])
+        failing = [test for test in self.tests if is_of(failed, test)]
+        return digest(self.root, [self.file, *dict.fromkeys(map(file_of, failing or self.tests))])
+
+
+def file_of(test: str) -> str:
+    """The file of a test, or of some: they are named as pytest names them."""
+    return test.partition("::")[0]
+
+
+def is_of(test: str, named: str) -> bool:
+    """Is a test the one of that name, or one of that file or function?"""
+    return re.match(rf"{re.escape(named)}(::|\[|$)", test) is not None
 
 
 def digest(root: Path, files: Sequence[str]) -> str:

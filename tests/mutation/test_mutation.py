@@ -13,14 +13,15 @@ import pytest
 from tests.mutation.decisions import decision_mutants
 from tests.mutation.instead import module_of
 from tests.mutation.losses import loss_mutants
-from tests.mutation.nearest import LEFT_OUT, ROOMS, Stage, mutated, nearest
-from tests.mutation.results import Results
+from tests.mutation.nearest import FILES, LEFT_OUT, ROOMS, Stage, mutated, nearest
+from tests.mutation.results import Results, file_of, is_of
 from tests.mutation.rounds import all_but_first, all_but_last, last_of
 from tests.mutation.sampling import sample
 from tests.mutation.signatures import ROOT, files, of_library, optional_arguments
 from tests.mutation.survivors import LIST, argued
 from tests.mutation.watching import Seen
 
+ALONE = [test for tests in (*ROOMS.values(), *FILES.values()) for test in tests if "::" in test]
 ARGUED = [line[2:-2] for line in LIST.read_text(encoding="utf-8").splitlines() if line.startswith('["')]
 OPTIONAL = optional_arguments([ast.parse("def keep(rows, at=0): ...\nclass Row:\n    value: int\n    place: int = 0")])
 
@@ -69,6 +70,8 @@ def test_every_small_mistake_is_made(text: str, mistakes: list[str]) -> None:
     ("text", "mistakes"),
     [
         ("send(rows)", ["pass"]),
+        ("self._observe('committed')", ["pass"]),
+        ("self._spans.append(rows)", ["pass"]),
         ("await send(rows)", ["pass"]),
         ("del self.rows[job]", ["pass"]),
         ("self.rows = job", ["pass"]),
@@ -122,6 +125,11 @@ def test_every_mistake_that_loses_something_is_made(text: str, mistakes: list[st
     [
         "a = job",
         "_log.info(rows[0])",
+        "self.notice(rows[0])",
+        "self._observe('hung', at=rows[0])",
+        "self._history.write('aborted', at=rows[0])",
+        "self._observers.tell(job, rows[0])",
+        "taken.spans.append(rows[0])",
         "hit('commit.between')",
         "assert rows[0] < job",
         "return keep(rows, at=0)",
@@ -187,7 +195,10 @@ def test_a_source_is_as_it_was_when_its_mutants_are_made(file: str) -> None:
 def test_every_file_of_a_room_names_tests_and_every_folder_is_a_room_or_left_out() -> None:
     named = [room for room in (*ROOMS, *LEFT_OUT) if room not in ("kafka_eos", "connectors")]
     folders = {file.rpartition("/")[0] for file in files()}
+    alone = {file for file in LEFT_OUT if file.endswith(".py")}
 
+    assert alone <= set(files()) and not alone & mutated().keys()
+    assert all(f"def {test.partition('::')[2]}(" in (ROOT / file_of(test)).read_text() for test in ALONE)
     assert [file for file in mutated() if not any(nearest(file, stage) for stage in Stage)] == []
     assert [
         each for each in folders - set(LEFT_OUT) if not f"{each}/".startswith(tuple(f"{room}/" for room in named))
@@ -213,11 +224,18 @@ def test_a_test_may_notice_what_it_calls_or_what_a_process_that_it_starts_may_ca
     assert Seen(1, call, starts=True).reaches("kafka_eos/protocol/lives.py")
 
 
+def test_a_test_is_named_by_its_file_or_its_function() -> None:
+    once, drawn = "tests/chaos/test_lives.py::test_once", "tests/chaos/test_lives.py::test_once[1]"
+
+    assert is_of(once, once) and is_of(drawn, once) and is_of(once, "tests/chaos/test_lives.py")
+    assert not is_of(once, f"{once}_more") and not is_of(f"{once}_more", once)
+
+
 def test_results_last_as_long_as_the_file_and_its_tests(tmp_path: Path) -> None:
-    tests = ["test_a.py", "test_b.py"]
+    tests = ["test_a.py", "test_b.py::test_y"]
     (tmp_path / "a.py").write_text("x = 1")
     for test in tests:
-        (tmp_path / test).write_text("assert x")
+        (tmp_path / file_of(test)).write_text("assert x")
     results = Results.of(tmp_path, "a.py", "fast", tests)
     results.add("module: 1 → 2", "test_a.py::test_x")
     results.add("module: 1 → 3", "")
