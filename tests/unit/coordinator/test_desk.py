@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import requests
 from kafka_eos.coordinator.desk import Desk
@@ -20,7 +24,7 @@ from kafka_eos.protocol.actions import Abort
 from kafka_eos.protocol.checkpoint import Kind
 from kafka_eos.protocol.facts import Asked
 
-SIX, SEVEN = (EpochId(Epoch(n), Term(3)) for n in (6, 7))
+SIX, SEVEN, EIGHT = (EpochId(Epoch(n), Term(3)) for n in (6, 7, 8))
 SAVEPOINT, STOP_WITH = TakeSavepoint(path="/savepoints/one"), TakeSavepoint(path="/savepoints/two", stop=True)
 
 
@@ -36,6 +40,13 @@ def desk(home: Path, storage: LocalStorage) -> Iterator[Desk]:
     with job_lock(home / paths.LOCK, "orders"):
         yield Desk(home, writer)
     writer.close()
+
+
+def manifest_of(epoch: EpochId) -> Manifest:
+    return Manifest(
+        job="orders", epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128, parallelism=1,
+        sources={}, states=(), committables=(),
+    )  # fmt: skip
 
 
 def withdraw(home: Path, token: str) -> None:
@@ -104,3 +115,138 @@ def test_an_end_at_once_is_no_answer_to_those_who_asked_for_more(desk: Desk, hom
 
     assert requests.wait(home, end, 30).error is None
     withdraw(home, savepoint)
+
+
+END, DRAIN, CHECKPOINT = Stop(drain=False), Stop(), TakeCheckpoint()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "asked"),
+    [
+        ((CHECKPOINT,), Asked(Kind.ASKED)),
+        ((CHECKPOINT, SAVEPOINT), Asked(Kind.SAVEPOINT)),
+        ((CHECKPOINT, STOP_WITH), Asked(Kind.SAVEPOINT, stop=True)),
+        ((SAVEPOINT, DRAIN), Asked(Kind.SAVEPOINT, stop=True)),
+        ((CHECKPOINT, DRAIN), Asked(Kind.ASKED, stop=True)),
+        ((DRAIN, END), Asked(Kind.ASKED, stop=True, end=True)),
+    ],
+)
+def test_those_who_wait_are_asked_for_together_in_any_order(
+    desk: Desk, home: Path, waiting: tuple[Request, ...], asked: Asked
+) -> None:
+    for order in permutations(waiting):
+        tokens = [requests.submit(home, request) for request in order]
+        desk.look(1.0)
+        assert desk.asked == asked
+        for token in tokens:
+            withdraw(home, token)
+        desk.begun(SIX)
+        desk.given_up(Abort(SIX, Kind.LAST, "late", late=True))
+
+
+def test_an_epoch_answers_those_whom_it_or_an_older_one_serves_and_no_others(desk: Desk, home: Path) -> None:
+    """Two requests for each of two epochs that are under way together; those of the older one come late."""
+    early = [requests.submit(home, CHECKPOINT) for _ in range(2)]
+    desk.look(1.0)
+    desk.begun(SIX)
+    late = [requests.submit(home, CHECKPOINT) for _ in range(2)]
+    desk.look(2.0)
+    desk.begun(SEVEN)
+
+    desk.committed(manifest_of(SIX))
+
+    assert [requests.wait(home, token, 30).epoch for token in early] == [6, 6]
+    assert sorted(token for token, _ in requests.pending(home)) == sorted(late)
+    desk.committed(manifest_of(SEVEN))
+    assert [requests.wait(home, token, 30).epoch for token in late] == [7, 7]
+    desk.committed(manifest_of(EIGHT))
+    assert [*(home / paths.REQUESTS).iterdir()] == [], "an answer that nobody waits for"
+
+
+def test_a_newer_epoch_answers_all_who_wait_for_an_older_one(desk: Desk, home: Path) -> None:
+    tokens = [requests.submit(home, CHECKPOINT) for _ in range(2)]
+    desk.look(1.0)
+    desk.begun(SIX)
+
+    desk.committed(manifest_of(SEVEN))
+
+    assert [requests.wait(home, token, 30).epoch for token in tokens] == [7, 7]
+    again = requests.submit(home, CHECKPOINT)
+    desk.look(2.0)
+    desk.committed(manifest_of(SEVEN))
+    assert [token for token, _ in requests.pending(home)] == [again], "no epoch has begun for it"
+
+
+def test_an_epoch_that_is_given_up_refuses_all_whom_it_serves_and_no_others(desk: Desk, home: Path) -> None:
+    early = [requests.submit(home, CHECKPOINT) for _ in range(3)]
+    desk.look(1.0)
+    desk.begun(SIX)
+    late = [requests.submit(home, CHECKPOINT) for _ in range(2)]
+    desk.look(2.0)
+    desk.begun(SEVEN)
+
+    desk.given_up(Abort(SIX, Kind.ASKED, "amiss", late=False))
+
+    for token in early:
+        with pytest.raises(ConfigError, match="amiss; the job goes on"):
+            requests.wait(home, token, 30)
+    desk.committed(manifest_of(SEVEN))
+    assert [requests.wait(home, token, 30).epoch for token in late] == [7, 7]
+
+
+class Waiting(LocalStorage):
+    """Takes no line of the history before it is let go on."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.go_on = threading.Event()
+
+    def append(self, name: str, line: str) -> None:
+        assert self.go_on.wait(30)
+        super().append(name, line)
+
+
+def test_a_savepoint_is_not_asked_for_again_while_it_is_made(home: Path) -> None:
+    """Nor is it answered before, though the epoch that serves it is committed."""
+    storage = Waiting(home / "orders")
+    writer = SavepointWriter(home, storage)
+    with job_lock(home / paths.LOCK, "orders"), closing(writer):
+        desk = Desk(home, writer)
+        token = requests.submit(home, TakeSavepoint(path=str(home / "savepoint")))
+        desk.look(1.0)
+        desk.begun(SIX)
+        desk.committed(manifest_of(SIX))
+
+        for one in (desk, Desk(home, writer)):
+            one.look(2.0)
+            assert one.asked == Asked()
+        assert [pending for pending, _ in requests.pending(home)] == [token]
+        storage.go_on.set()
+        assert requests.wait(home, token, 30).epoch == 6
+
+
+def test_who_is_told_of_the_end_are_those_who_asked_for_it_and_once(desk: Desk, home: Path) -> None:
+    ends = [requests.submit(home, END) for _ in range(3)]
+    desk.look(1.0)
+    desk.ended()
+
+    assert requests.pending(home) == []
+    assert all(requests.wait(home, token, 30).error is None for token in ends)
+    others = [requests.submit(home, request) for request in (DRAIN, SAVEPOINT)]
+    desk.look(2.0)
+    desk.ended()
+    assert sorted(token for token, _ in requests.pending(home)) == sorted(others)
+    assert desk.asked == Asked()
+
+
+def test_a_desk_looks_a_few_times_a_second(desk: Desk, home: Path) -> None:
+    desk.look(1.0)
+    requests.submit(home, CHECKPOINT)
+
+    desk.look(1.2)
+    assert desk.asked == Asked()
+    desk.look(1.21)
+    assert desk.asked.wants is Kind.ASKED
+    requests.submit(home, SAVEPOINT)
+    desk.look(1.4)
+    assert desk.asked.wants is Kind.ASKED

@@ -1,0 +1,313 @@
+"""What becomes of a job when an attempt of it fails, and what is left when it ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_eos.checkpoints import paths
+from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.lock import is_held
+from kafka_eos.coordinator.patience import Interrupted
+from kafka_eos.errors import (
+    CommittableLost,
+    ConfigError,
+    CorruptCheckpoint,
+    EnvironmentFailed,
+    Fatal,
+    JobLocked,
+    LoginRefused,
+    ProcessLost,
+    RestartFromCheckpoint,
+    Retryable,
+)
+from kafka_eos.interfaces import JobContext
+from kafka_eos.testing import MemorySink
+from tests.unit.coordinator.runs import JOB, Run, fails, signalled
+
+# ---------------------------------------------------------------- attempts
+
+
+@pytest.mark.parametrize(
+    ("error", "setting", "what"),
+    [
+        (ProcessLost("SIGKILL"), "max_restarts", "worker ended"),
+        (EnvironmentFailed("away"), "max_environment_failures", "the environment failed"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "max_environment_failures", "the environment failed"),
+        (RestartFromCheckpoint("late"), "tolerated_checkpoint_failures", "attempt failed"),
+        (OSError(errno.EIO, "torn"), "tolerated_checkpoint_failures", "attempt failed"),
+    ],
+)
+def test_failures_of_a_kind_are_counted_until_they_are_too_many(
+    tmp_path: Path, error: Exception, setting: str, what: str
+) -> None:
+    """Each is released, told, and followed by another attempt; a commit begins the count again."""
+    given = {"max_restarts": 9, "max_environment_failures": 9, "tolerated_checkpoint_failures": 9, setting: 2}
+
+    def commits(coordinator: Coordinator) -> None:
+        run.master.observe("running")
+        run.master.observe("decided", read={"numbers": 1})
+        run.master.observe("committed")
+        raise error
+
+    run = Run(tmp_path, *fails(error, 2), commits, *fails(error, 4), **given)
+    with pytest.raises(Fatal, match=rf"3 times in a row without .*: {what}: .*\({setting}=2\)"):
+        run.master.run()
+
+    assert [facts["in_a_row"] for facts in run.of("restarting")] == [1, 2, 1, 2, 3]
+    assert {facts["what"] for facts in run.of("restarting")} == {what}
+    assert run.released[:5] == [error] * 5 and isinstance(run.released[5], Fatal)
+    assert [facts["error"] for facts in run.of("failed")] == ["Fatal"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "again"),
+    [
+        ({"read": {"numbers": 1}}, True),
+        ({"records_by_sink": {"out": 1}}, True),
+        ({}, False),
+        ({"read": {"numbers": 1}, "unanswered": 3}, False),
+    ],
+)
+def test_an_environment_works_again_when_an_epoch_tells_that(
+    tmp_path: Path, facts: Mapping[str, Any], again: bool
+) -> None:
+    error = EnvironmentFailed("away")
+
+    def commits(coordinator: Coordinator) -> None:
+        run.master.observe("running")
+        run.master.observe("decided", **facts)
+        run.master.observe("committed")
+        raise error
+
+    run = Run(tmp_path, *[commits] * 2, restart_backoff_max=60.0)
+    run.master.run()
+
+    assert [told["in_a_row"] for told in run.of("restarting")] == ([1, 1] if again else [1, 2])
+
+
+def test_a_login_that_was_refused_later_is_a_failure_of_the_environment(tmp_path: Path) -> None:
+    error = LoginRefused("the password was changed")
+
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        raise error
+
+    run = Run(tmp_path, attempt, *fails(error, 3), max_environment_failures=1)
+    with pytest.raises(Fatal, match="the environment failed"):
+        run.master.run()
+
+    assert run.released[:2] == [error] * 2
+
+
+def test_who_owns_the_job_is_asked_by_the_newest_term_of_the_run_before_the_next_attempt(tmp_path: Path) -> None:
+    """A store that has lost the claim of this run is another one: it is waited for, and nothing is begun in it."""
+    seen: list[int] = []
+    away = tmp_path / "away"
+
+    def loses(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        seen.append(coordinator.term.n)
+        (run.root / JOB / paths.TERMS).rename(away)
+        (run.root / JOB / paths.TERMS).mkdir()
+        raise RestartFromCheckpoint("the store is away")
+
+    def resumes(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        seen.append(coordinator.term.n)
+
+    def bring_back(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "notice" and "who owns the job" in str(facts["text"]) and away.exists():
+            (run.root / JOB / paths.TERMS).rmdir()
+            away.rename(run.root / JOB / paths.TERMS)
+
+    run = Run(tmp_path, *fails(RestartFromCheckpoint("early")), loses, *fails(RestartFromCheckpoint("once")), resumes)
+    run.on = bring_back
+    run.master.run()
+
+    assert seen == [1, 2]
+    assert not away.exists()
+
+
+def test_a_committer_is_closed_after_each_attempt(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    class Closing(MemorySink):
+        def committer(self, ctx: JobContext) -> Any:
+            committer = super().committer(ctx)
+            committer.close = lambda: closed.append("closed")  # type: ignore[method-assign]
+            return committer
+
+    run = Run(tmp_path, *fails(ProcessLost("SIGKILL"), 2), sink=Closing())
+    run.master.run()
+
+    assert len(closed) == 3
+
+
+# ---------------------------------------------------------------- the start
+
+
+class Noticing(MemorySink):
+    def __init__(self, *notices: str, error: Exception | None = None) -> None:
+        super().__init__()
+        self.notices, self.error, self.asked = notices, error, 0
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.notices
+
+
+def test_what_sinks_notice_is_told_and_they_are_asked_once_a_run(tmp_path: Path) -> None:
+    sink = Noticing("one", "two", "three")
+    run = Run(tmp_path, *fails(ProcessLost("SIGKILL"), 2), sink=sink)
+    run.master.run()
+
+    assert [facts["text"] for facts in run.of("notice")] == ["one", "two", "three"]
+    assert sink.asked == 1
+
+
+def test_a_start_whose_sink_does_not_answer_is_no_attempt(tmp_path: Path) -> None:
+    run = Run(tmp_path, *fails(Fatal("an attempt")), sink=Noticing(error=Retryable("nobody there")))
+
+    with pytest.raises(Retryable, match=r"^the job cannot start: .*nobody there.* Then start again"):
+        run.master.run()
+    assert run.claims() == 0
+
+
+def test_a_run_begins_with_nothing_of_the_one_before(tmp_path: Path) -> None:
+    """Neither what a dead process was writing, nor the dead letters that it shows."""
+    Run(tmp_path).master.run()
+    home = tmp_path / JOB
+    (home / paths.REFUSED).write_text("{}")
+    torn = home / paths.TERMS / ".tmp-torn"
+    torn.write_text("half")
+
+    def attempt(coordinator: Coordinator) -> None:
+        seen.append((torn.exists(), (home / paths.REFUSED).exists()))
+
+    seen: list[tuple[bool, bool]] = []
+    Run(tmp_path, attempt).master.run()
+
+    assert seen == [(False, False)]
+
+
+def test_the_lock_of_a_job_and_those_of_its_state_are_held_as_long_as_it_runs(tmp_path: Path) -> None:
+    states = [tmp_path / name for name in ("one", "two", "three")]
+    locks = [tmp_path / "jobs" / JOB / paths.LOCK, *(state / JOB / paths.LOCK for state in states)]
+
+    def attempt(coordinator: Coordinator) -> None:
+        held.append([is_held(lock) for lock in locks])
+        for state in states:
+            with pytest.raises(JobLocked, match="another state_dir"):
+                Run(tmp_path / "other", state_dir=state).master.run()
+        with pytest.raises(JobLocked, match="is already run by process"):
+            Run(tmp_path / "jobs").master.run()
+
+    held: list[list[bool]] = []
+    Run(tmp_path / "jobs", attempt, state_dirs=states).master.run()
+
+    assert held == [[True] * 4]
+    assert not any(map(is_held, locks))
+
+
+# ---------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), Interrupted("on request")])
+def test_a_run_that_ends_finishes_what_is_decided_and_leaves_nothing_open(tmp_path: Path, error: Exception) -> None:
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        run.decides(coordinator)
+        run.prepares(coordinator)
+        raise error
+
+    run = Run(tmp_path, attempt)
+    with pytest.raises(type(error)):
+        run.master.run()
+
+    assert (run.sink.committed, run.sink.prepared) == ([2], [])
+    assert run.released == [error]
+    assert run.claims() == 2
+
+
+@pytest.mark.parametrize("error", [CommittableLost("gone"), CorruptCheckpoint("damaged")])
+def test_what_only_a_person_may_decide_is_left_as_it_is(tmp_path: Path, error: Exception) -> None:
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        run.decides(coordinator)
+        run.prepares(coordinator)
+        raise error
+
+    run = Run(tmp_path, attempt)
+    with pytest.raises(type(error)):
+        run.master.run()
+
+    assert (run.sink.committed, sorted(run.sink.prepared)) == ([], [1, 2])
+    assert run.claims() == 1
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), Interrupted("on request")])
+def test_a_run_that_has_recovered_nothing_clears_nothing_up(tmp_path: Path, error: Exception) -> None:
+    run = Run(tmp_path, *fails(error))
+
+    with pytest.raises(type(error)):
+        run.master.run()
+    assert run.claims() == 0
+
+
+def test_a_run_whose_time_to_stop_is_over_clears_nothing_up(tmp_path: Path) -> None:
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        run.prepares(coordinator)
+        signalled(run, signal.SIGTERM, signal.SIGTERM)
+        raise Interrupted("the time is over")
+
+    run = Run(tmp_path, attempt, stop_timeout=3600.0)
+    with pytest.raises(Interrupted):
+        run.master.run()
+
+    assert run.sink.prepared == [1]
+
+
+def test_a_defect_clears_nothing_up(tmp_path: Path) -> None:
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        run.prepares(coordinator)
+        raise KeyError("a defect")
+
+    run = Run(tmp_path, attempt)
+    with pytest.raises(KeyError):
+        run.master.run()
+
+    assert run.sink.prepared == [1]
+    assert len(run.released) == 1
+
+
+def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worse: list[Exception] = [OSError(errno.EIO, "away"), CorruptCheckpoint("damaged")]
+
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        raise ConfigError("wrong")
+
+    def fails_to(coordinator: Coordinator) -> None:
+        raise worse[0]
+
+    monkeypatch.setattr(Coordinator, "leave_nothing_open", fails_to)
+    run = Run(tmp_path, attempt)
+    with pytest.raises(ConfigError, match="wrong"):
+        run.master.run()
+    assert "what is open may still be: [Errno 5] away" in run.of("notice")[-1]["text"]
+
+    worse.pop(0)
+    run = Run(tmp_path, attempt)
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        run.master.run()
