@@ -14,7 +14,7 @@ from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest, Receipt
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.coordinator import commits
-from kafka_eos.coordinator.commits import Finisher
+from kafka_eos.coordinator.commits import Finisher, Stopwatch
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
@@ -306,3 +306,37 @@ def test_a_commit_of_no_known_sink_is_told_by_its_scope() -> None:
     timed.commit([replace(one, by_sink={})], decided([0]))
 
     assert timed.watch.take().keys() == {one.scope}
+
+
+def test_the_commits_of_a_sink_took_from_the_first_beginning_to_the_last_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that overlap, and one within the other; what is not committed does not count."""
+    one, other = Committable("kafka", {}, 1, {"a": 1, "b": 1}), Committable("kafka", {}, 1, {"b": 1})
+    times = iter([1.0, 2.0, 3.0, 9.0, 4.0, 5.0, 6.0])
+    monkeypatch.setattr(commits.time, "time", lambda: next(times))
+    watch = Stopwatch()
+
+    with watch.measuring([one]), watch.measuring([other, other]):  # from 1 and 2 to 3 and 9
+        pass
+    with watch.measuring([other]):
+        pass
+    with pytest.raises(Retryable), watch.measuring([one]):
+        raise Retryable("not yet")
+
+    assert watch.take() == {"a": (1.0, 9.0), "b": (1.0, 9.0)}
+    assert watch.take() == {}
+
+
+def test_each_scope_is_told_of_its_own_output_once_all_is_committed() -> None:
+    sinks = {name: MemorySink() for name in ("one", "two", "three")}
+    committers = {name: Telling(sink) for name, sink in sinks.items()}
+    committables = [
+        replace(each, scope=name) for name, count in (("one", 2), ("two", 3)) for each in prepared(sinks[name], count)
+    ]
+
+    Finisher(MemoryStorage(), dict(committers), Patience(threading.Event(), print)).commit(
+        committables, decided(range(5))
+    )
+
+    assert {name: each.told for name, each in committers.items()} == {
+        "one": [(2, 2)] * 2, "two": [(3, 3)] * 2, "three": [],
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +117,59 @@ def test_whether_this_machine_led_last_is_told_by_the_newest_term(tmp_path: Path
     look.claim(2, "two")
 
     assert not leads_here(look.storage, JOB, HOST, PID)
+
+
+@pytest.mark.parametrize("kind", ["beat", "claim", "manifest"])
+def test_any_record_that_is_new_is_a_sign_of_life(tmp_path: Path, kind: str) -> None:
+    """Also if it takes the place of another, so that there are as many as before."""
+
+    def meanwhile() -> None:
+        if kind == "manifest":
+            records.publish(look.storage, msgspec.structs.replace(MANIFEST, epoch=4))
+            look.storage.delete(paths.manifest_name(msgspec.structs.replace(MANIFEST, epoch=3).id))
+        elif kind == "beat":
+            look.beat(2)
+            look.storage.delete(paths.heartbeat_name("ab" * 8, 1))
+        else:
+            look.claim(2)
+
+    look = Look(tmp_path, meanwhile)
+    look.claim()
+    look.beat(1)
+    records.publish(look.storage, msgspec.structs.replace(MANIFEST, epoch=3))
+    found = look.told()
+
+    assert found is not None and found.how == "running"
+    assert look.now < 1
+
+
+def test_a_leader_at_work_counts_beside_those_that_have_ended(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    look.claim()
+    for number, (host, ended) in enumerate([("one", "left"), ("two", None), ("three", "stopped")]):
+        beat = Heartbeat(host, PID, "lock", ended, 3.0)  # type: ignore[arg-type]
+        look.storage.publish(paths.heartbeat_name(f"{number}" * 16, 1), msgspec.json.encode(beat))
+    found = look.told()
+
+    assert found is not None and (found.how, found.host) == ("silent", "two")
+
+
+def test_how_long_ago_the_newest_epoch_was_committed_is_told_by_its_receipt(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    look.claim()
+    look.beat(1, "stopped")
+    now = time.time_ns() // 1_000_000
+    for epoch, at in ((3, 0), (4, now - 500_000)):
+        records.publish(look.storage, msgspec.structs.replace(MANIFEST, epoch=epoch))
+        records.publish(look.storage, Receipt(job=JOB, epoch=epoch, term=MANIFEST.term, created_at=at, outcomes=()))
+    found = look.told()
+
+    assert found is not None and found.committed is not None
+    assert 499 < found.committed < 4000
+
+
+def test_a_job_whose_newest_term_another_process_of_this_machine_took_is_not_led_by_this_one(tmp_path: Path) -> None:
+    look = Look(tmp_path)
+    look.claim()
+
+    assert not leads_here(look.storage, JOB, HOST, PID + 1)

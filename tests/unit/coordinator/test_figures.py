@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.coordinator.handover import Acked, by_operator, summed
+import pytest
+
+from kafka_eos.coordinator import progress
+from kafka_eos.coordinator.causes import RefusedElsewhere, record_of
+from kafka_eos.coordinator.handover import Acked, Prepare, by_operator, by_sink, summed
 from kafka_eos.coordinator.refusals import Refusals
+from kafka_eos.errors import PoisonRecord
+from kafka_eos.excerpts import Inside
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, FileRef, StateHandle
-from kafka_eos.records import Tally
+from kafka_eos.records import Refusal, Tally
+
+INSIDE = Inside.of(-1, None, None, (), "ValueError: bad")
 
 
 def handle(operator: str, *sizes: int) -> StateHandle:
@@ -64,3 +72,63 @@ def test_late_rows_are_told_of_the_epoch_and_of_the_run_and_not_of_one_that_is_u
         ("late-rows", {"epoch": 3, "counts": {"windows": 1, "alerts": 4}, "total": {"alerts": 4, "windows": 3}}),
         ("late-rows", {"epoch": 3, "counts": {}, "total": {"windows": 2}}),
     ]
+
+
+def test_what_is_left_out_and_refused_is_told_and_kept_until_it_is_undone() -> None:
+    said, kept = list[tuple[str, Any]](), list[Any]()
+    refusals = Refusals("none", 1000, lambda event, **facts: said.append((event, facts)), kept.append)
+    for number in (1, 2):
+        tally = Tally({"orders": 10}, left_out={"orders": 2})
+        for at in range(2):
+            tally.refuses("orders", Refusal(f"orders/0/{number}{at}", "parse", f"bad {number}{at}", INSIDE))
+        refusals.deciding(EpochId(Epoch(number), Term(1)), tally)
+        refusals.decided()
+        refusals.decided()
+
+    told = [facts["first"]["orders"] for event, facts in said if event == "dead-letters"]
+    assert told[0] == [{"where": f"orders/0/1{at}", "operator": "parse", "reason": f"bad 1{at}"} for at in range(2)]
+    assert [[each.where for each in some["orders"]][:2] for some in kept] == [["orders/0/10", "orders/0/11"]] * 2
+    assert [facts["total"] for event, facts in said if event == "left-out"] == [{"orders": 2}, {"orders": 4}]
+    refusals.goes_on_from(EpochId(Epoch(1), Term(1)))
+    assert [(event, facts["counts"]) for event, facts in said[4:]] == [("dead-letters", {}), ("left-out", {})]
+    refusals.goes_on_from(None)
+    assert len(said) == 6
+
+
+def test_figures_are_in_the_order_of_names() -> None:
+    """As they are shown."""
+    acked = Acked({}, (handle("total", 1), handle("other", 2)), (), timers={"windows": 1, "alerts": 2})
+
+    assert [*acked.figures["state_bytes_by_operator"]] == ["other", "total"]  # type: ignore[misc]
+    assert [*acked.figures["pending_timers"]] == ["alerts", "windows"]  # type: ignore[misc]
+    assert [*by_sink([Committable("kafka", {}, 5, {"b": 2, "a": 3})])] == ["a", "b"]
+
+
+def test_a_sink_that_prepares_its_output_says_how_long_that_took() -> None:
+    committable = Committable("kafka", {}, 5)
+    prepare = Prepare("out", lambda: [committable])
+
+    assert prepare() == [committable]
+    (span,) = prepare.spans
+    assert (span.phase, span.operator, span.began <= span.ended) == ("prepare", "out", True)
+
+
+def test_which_record_was_at_fault_is_told_wherever_it_was_refused() -> None:
+    here, there = PoisonRecord("orders/0/1", "parse", "bad"), RefusedElsewhere("E", "bad", "f", "o/0/2")
+
+    assert record_of(here) == {"operator": "parse", "where": "orders/0/1"}
+    assert record_of(there) == {"operator": "f", "where": "o/0/2"}
+    assert record_of(RefusedElsewhere("E", "bad")) == record_of(ValueError("bad")) == {}
+    assert str(there) == "bad"
+
+
+def test_work_that_takes_long_tells_how_far_it_is_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said, checks = [100.0], list[str](), list[None]()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    report = progress.Reporter("verified", said.append, lambda: checks.append(None))
+    for seconds in (0, 4, 5, 6, 9, 10, 14):
+        now[0] = 100.0 + seconds
+        report(seconds * 1_000_000, 20_000_000)
+
+    assert said == [f"verified {seconds} of 20 MB of state" for seconds in (5, 10)]
+    assert len(checks) == 7

@@ -23,6 +23,7 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
+from kafka_eos.coordinator.ownership import Ownership
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
@@ -420,3 +421,60 @@ def test_an_identity_of_a_version_that_wrote_it_before_the_decision_is_not_taken
 
     assert resumed.identity != shared.id
     assert on("a").recover().identity == resumed.identity
+
+
+# ---------------------------------------------------------------- by the records of the directory
+
+
+def test_the_newest_epoch_is_that_of_the_highest_number(on: Made, sink: MemorySink, tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "a" / "orders")
+    assert identities.newest(storage, "orders") is None
+    running = on("a")
+    running.recover()
+    for _ in range(11):
+        running.finish(manifest := decided(running, sink, 1))
+        assert identities.newest(storage, "orders") == manifest
+
+
+def test_the_starts_before_one_are_those_that_had_an_identity(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "orders")
+    starts = [died(storage) for _ in range(3)]
+    terms.claim(storage, "orders", Term(0))
+
+    assert identities.earlier(storage, "orders", [Term(n) for n in range(1, 5)]) == frozenset(starts)
+
+
+def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_store_is_away(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    running = on("a")
+    running.recover()
+    manifest = decided(running, sink, 1)
+    running.finish(manifest)
+    root = tmp_path / "a" / "orders"
+    ownership = Ownership(LocalStorage(root), "orders", {})
+    ownership.identity = identities.new("orders")
+    ownership.take_term(Term(0))
+    (root / paths.manifest_name(manifest.id)).unlink()
+
+    with pytest.raises(CorruptCheckpoint, match=f"{manifest.name} is named by a term record but missing"):
+        ownership.load(manifest.id)
+    root.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        ownership.load(manifest.id)
+
+
+def test_an_owner_asks_for_another_term_than_zero_alone(tmp_path: Path) -> None:
+    """Before it has one there is nobody whom it could replace."""
+    storage = LocalStorage(tmp_path / "orders")
+    terms.claim(storage, "orders", Term(0))
+    ownership = Ownership(storage, "orders", {})
+    ownership.ensure()
+
+    ownership.identity = identities.new("orders")
+    ownership.take_term(Term(0))
+    ownership.ensure()
+    terms.claim(storage, "orders", Term(0))
+    with pytest.raises(Fenced, match="replaced by term 3"):
+        ownership.ensure()
+    assert [str(ownership.next_epoch()) for _ in range(2)] == ["0/2", "1/2"]

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kafka_eos.checkpoints import paths
+from kafka_eos.coordinator import lock, requests
 from kafka_eos.coordinator.coordinator import Coordinator
+from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.patience import Interrupted
 from kafka_eos.errors import (
@@ -199,12 +201,15 @@ def test_a_run_begins_with_nothing_of_the_one_before(tmp_path: Path) -> None:
     assert seen == [(False, False)]
 
 
-def test_the_lock_of_a_job_and_those_of_its_state_are_held_as_long_as_it_runs(tmp_path: Path) -> None:
+def test_the_lock_of_a_job_and_those_of_its_state_are_held_as_long_as_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_LOOKED_AT", 0.05)
     states = [tmp_path / name for name in ("one", "two", "three")]
-    locks = [tmp_path / "jobs" / JOB / paths.LOCK, *(state / JOB / paths.LOCK for state in states)]
+    files = [tmp_path / "jobs" / JOB / paths.LOCK, *(state / JOB / paths.LOCK for state in states)]
 
     def attempt(coordinator: Coordinator) -> None:
-        held.append([is_held(lock) for lock in locks])
+        held.append([is_held(file) for file in files])
         for state in states:
             with pytest.raises(JobLocked, match="another state_dir"):
                 Run(tmp_path / "other", state_dir=state).master.run()
@@ -215,7 +220,29 @@ def test_the_lock_of_a_job_and_those_of_its_state_are_held_as_long_as_it_runs(tm
     Run(tmp_path / "jobs", attempt, state_dirs=states).master.run()
 
     assert held == [[True] * 4]
-    assert not any(map(is_held, locks))
+    assert not any(map(is_held, files))
+
+
+def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
+    """A savepoint is written to its end though the job has ended meanwhile."""
+
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        tokens.append(requests.submit(home, requests.TakeSavepoint(path=str(tmp_path / "savepoint"))))
+        desk = run.master.desk
+        desk.look(1.0)
+        epoch = coordinator.next_epoch()
+        desk.begun(epoch)
+        manifest = coordinator.decide(epoch, Acked({"numbers": {}}, (), ()))
+        coordinator.finish(manifest)
+        desk.committed(manifest)
+
+    tokens, home = list[str](), tmp_path / "jobs" / JOB
+    run = Run(tmp_path / "jobs", attempt)
+    run.master.run()
+
+    assert requests.wait(home, tokens[0], 30).path == str(tmp_path / "savepoint")
+    assert (tmp_path / "savepoint" / paths.SAVEPOINT).exists()
 
 
 # ---------------------------------------------------------------- the end

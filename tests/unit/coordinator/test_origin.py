@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from kafka_eos import Pipeline
+from kafka_eos import Pipeline, monotonic, tumbling
+from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
+from kafka_eos.checkpoints.savepoints import Savepoint
 from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import history
+from kafka_eos.coordinator import history, origin
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Resumed
+from kafka_eos.coordinator.history import History
 from kafka_eos.errors import ConfigError
+from kafka_eos.interfaces import InFlight, Json, StateHandle
+from kafka_eos.plan import Plan
+from kafka_eos.state.evolution import DEFINITION
 from kafka_eos.state.reader import SavepointBuilder
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -112,3 +120,86 @@ def test_a_job_that_began_without_one_is_refused_any(start: Start, tmp_path: Pat
     for path in (savepoint(tmp_path / "first"), tmp_path / "nothing"):
         with pytest.raises(ConfigError, match="has begun already, without a savepoint"):
             start(path)
+
+
+# ---------------------------------------------------------------- what a plan has use for
+
+
+def two_of_each() -> Plan:
+    """Two sources, two operators with state that are told what they are held for, and two exchanges."""
+    pipeline = Pipeline("orders")
+    for name in "ab":
+        timed: Any = pipeline.source(ListSource([1]), name=f"source-{name}").with_timestamps(
+            int, watermarks=monotonic()
+        )
+        rows = timed.key_by(str, name=f"by-{name}", values=int)
+        counted = rows.window(tumbling(seconds=60)).fold(name=f"count-{name}", init=int, step=max)
+        counted.sink(MemorySink(), name=f"out-{name}")
+    return pipeline.plan()
+
+
+def of(operator: str, *states: Mapping[str, Json]) -> StateHandle:
+    return StateHandle(operator, "memory", (0, 127), (), tuple(states))
+
+
+def rows_to(exchange: str) -> InFlight:
+    return InFlight(exchange, {}, (), overtaken=False)
+
+
+def test_a_plan_takes_what_it_has_use_for_and_names_all_the_rest() -> None:
+    plan = two_of_each()
+    states = [of(name) for name in ("gone", "count-a", "lost", "count-b", "count-a")]
+    in_flight = [rows_to(name) for name in ("by-gone", "by-a", "by-lost", "by-b")]
+    sources = ["source-a", "source-gone", "source-b", "source-lost"]
+
+    assert origin.claimed(plan, states, in_flight) == (
+        (states[1], states[3], states[4]), (in_flight[1], in_flight[3]),
+    )  # fmt: skip
+    assert origin.unclaimed(plan, states, sources, in_flight) == [
+        "by-gone", "by-lost", "gone", "lost", "source-gone", "source-lost",
+    ]  # fmt: skip
+    assert origin.claimed(plan, states[::-1], in_flight[::-1])[0] == (states[4], states[3], states[1])
+    assert origin.unclaimed(plan, states[1::2], sources[::2], in_flight[1::2]) == []
+    last = origin.unclaimed(plan, states[:3], sources, in_flight[:3])
+    assert last == ["by-gone", "by-lost", "gone", "lost", "source-gone", "source-lost"]
+
+
+@pytest.mark.parametrize("names", [["gone"], ["lost", "gone"]])
+def test_what_a_plan_has_no_use_for_is_dropped_with_leave_alone(storage: LocalStorage, names: list[str]) -> None:
+    diary = History(storage, print)
+    origin.drop(diary, False, "epoch 3/1", [])
+    origin.drop(diary, True, "epoch 3/1", [])
+    with pytest.raises(ConfigError, match=f"^epoch 3/1 holds state of {', '.join(map(repr, names))}, but"):
+        origin.drop(diary, False, "epoch 3/1", names)
+    assert history.read(storage) == []
+
+    origin.drop(diary, True, "epoch 3/1", names)
+
+    assert [event["names"] for event in history.read(storage)] == [names]
+
+
+@pytest.mark.parametrize("operator", ["count-a", "count-b"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_state_that_is_held_for_something_else_is_refused_wherever_it_is(operator: str, at: int) -> None:
+    plan = two_of_each()
+    states: dict[str, dict[str, Json]] = {
+        node.name: {"name": "rows", DEFINITION: node.definition} for node in plan.nodes if node.definition is not None
+    }
+    another: dict[str, Json] = {"name": "rows", DEFINITION: "another"}
+    fine = [of(name, {"name": "plain"}, state, state) for name, state in states.items()]
+    origin.ensure_same_definitions(plan, [*fine, of("gone", another)])
+
+    other = of(operator, *[another if number == at else states[operator] for number in range(3)])
+    for handles in ([other, *fine], [*fine, other]):
+        with pytest.raises(ConfigError, match=f"state 'rows' of operator '{operator}'"):
+            origin.ensure_same_definitions(plan, handles)
+
+
+def test_a_savepoint_with_other_key_groups_is_refused(tmp_path: Path) -> None:
+    first = savepoint(tmp_path / "first")
+    record = records.decode(Savepoint, paths.SAVEPOINT, (first / paths.SAVEPOINT).read_bytes())
+    other = msgspec.structs.replace(record, max_key_groups=64)
+    (first / paths.SAVEPOINT).write_bytes(records.encode(other))
+
+    with pytest.raises(ConfigError, match="has 64 key groups and this kafka-eos"):
+        origin.Start.read(first)
