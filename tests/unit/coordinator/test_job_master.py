@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator import lock, requests
+from kafka_eos.coordinator import job_master, lock, requests
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.patience import Interrupted
+from kafka_eos.coordinator.room import NoRoom
 from kafka_eos.errors import (
     CommittableLost,
     ConfigError,
@@ -135,6 +136,30 @@ def test_who_owns_the_job_is_asked_by_the_newest_term_of_the_run_before_the_next
 
     assert seen == [1, 2]
     assert not away.exists()
+
+
+@pytest.mark.parametrize("tolerated", [0, 5])
+def test_a_job_whose_disk_is_full_goes_on_when_there_is_room_unless_it_has_failed_too_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerated: int
+) -> None:
+    looked: list[list[Path]] = []
+
+    def no_room(places: Iterable[Path]) -> None:
+        looked.append([*places])
+        if len(looked) < 3:
+            raise NoRoom("no room")
+
+    monkeypatch.setattr(job_master, "expect_room", no_room)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    run = Run(tmp_path / "jobs", *fails(full), state_dir=tmp_path / "state", max_environment_failures=tolerated)
+    if tolerated:
+        run.master.run()
+        assert looked == [[tmp_path / "state" / JOB, tmp_path / "jobs" / JOB]] * 3
+        assert [facts["text"] for facts in run.of("notice")][1:] == ["go on: no room; trying again"] * 2
+    else:
+        with pytest.raises(Fatal, match="max_environment_failures=0"):
+            run.master.run()
+        assert looked == []
 
 
 def test_a_committer_is_closed_after_each_attempt(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.coordinator import heartbeats
+from kafka_eos.coordinator import heartbeats, standby
 from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
 from kafka_eos.coordinator.lock import is_held
 from kafka_eos.coordinator.standby import Standby
@@ -22,6 +22,11 @@ from tests.waiting import eventually
 LEASE = 10.0
 
 ONE, OTHER = "0" * 16, "1" * 16
+
+
+@pytest.fixture(autouse=True)
+def _no_naps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "_NAP", 0.001)
 
 
 def put(storage: MemoryStorage, writer: str, count: int, content: bytes) -> None:
@@ -184,10 +189,10 @@ def test_a_leader_does_not_touch_the_lock_of_another(tmp_path: Path) -> None:
 def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:
     """Of its local state, for example: the job's own lock was taken, and is free again afterwards."""
     lock = tmp_path / "job" / paths.LOCK
-    standby = Standby(LocalStorage(tmp_path / "job"), lock, "job", LEASE, lambda event, **facts: None)
+    waiting = Standby(LocalStorage(tmp_path / "job"), lock, "job", LEASE, lambda event, **facts: None)
 
     def lead() -> None:
-        with standby.leading(threading.Event()) as pulse:
+        with waiting.leading(threading.Event()) as pulse:
             assert pulse is not None
             assert is_held(lock)
             pulse.end("left")
@@ -225,8 +230,8 @@ def test_a_store_that_answers_late_does_not_tell_that_a_leader_is_silent(
     def observe(event: str, **facts: object) -> None:
         said.append(str(facts["text"]))
 
-    standby = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
-    with standby.leading(storage.over) as pulse:
+    waiting = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
+    with waiting.leading(storage.over) as pulse:
         if pulse is not None:
             pulse.end("left")
 
@@ -245,8 +250,8 @@ def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
         if event == "notice":
             notices.append(str(facts["text"]))
 
-    standby = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
-    with standby.leading(storage.over) as pulse:
+    waiting = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
+    with waiting.leading(storage.over) as pulse:
         assert pulse is None
 
     assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is no heartbeat"]

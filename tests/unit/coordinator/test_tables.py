@@ -94,10 +94,11 @@ def test_rows_on_their_way_keep_a_new_table_out_only_if_they_come_to_its_join(ex
     more: Any = pipeline.source(ListSource([]), name="more").iterate(lambda rows: (rows, rows), name="round")
     keyed: Any = more.key_by(str, name="by-more", values=str)
     keyed.join(again, lambda *both: both, name="late").sink(MemorySink(), name="late-out")
-    rows = InFlight(exchange, {}, (), overtaken=False)
+    rows, others = InFlight(exchange, {}, (), overtaken=False), InFlight("by-key", {}, (), overtaken=False)
 
     def starts(known: Collection[str]) -> None:
-        ensure_tables_come_first(pipeline.plan(), known, [rows])
+        for in_flight in ([rows], [others, rows], [rows, others]):
+            ensure_tables_come_first(pipeline.plan(), known, in_flight)
 
     starts(["orders", "rates", "more", "again"])
     if refused:
