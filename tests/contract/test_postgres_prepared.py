@@ -180,6 +180,18 @@ def test_an_epoch_of_which_all_rows_are_refused_leaves_nothing_open(kit: Kit) ->
     assert names(kit) == ["a"]
 
 
+def test_one_connection_of_a_writer_serves_epoch_after_epoch(kit: Kit) -> None:
+    """Also while none of them is committed: its transaction is no longer the connection's once it is prepared."""
+    sink = kit.sink()
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        for number in range(1, 4):
+            writer.write(rows(Account("a", number)))
+            assert writer.seal(epoch(number))()
+        ours = "datname = current_database() AND application_name LIKE 'kafka_eos writer%'"
+        assert kit.ask(f"SELECT count(*) FROM pg_stat_activity WHERE {ours}") == [(1,)]
+
+
 # ---------------------------------------------------------------- epochs that go together
 
 
