@@ -39,7 +39,7 @@ def manifest(epoch: int, partitions: int) -> Manifest:
     )
     return Manifest(
         job=JOB, epoch=epoch, term=1, created_at=epoch, plan="f" * 64, max_key_groups=128, parallelism=WORKERS,
-        sources={"orders": positions}, states=states, committables=(committable,) * WORKERS,
+        sources={"orders": positions}, states=states, committables=(committable,) * WORKERS, identity="0123456789ab",
     )  # fmt: skip
 
 

@@ -1,16 +1,14 @@
-"""Give a job's newest checkpoint back the format in which versions before the hash of key groups wrote it.
+"""Group the state of a job's newest checkpoint by the older hash of keys.
 
-Rule: only of a job that does not run. What comes out is manifest 3 with rows that ``crc32 % 128`` grouped, at the
-parallelism and with the rows under way that the job left: what an upgrade of kafka-eos finds.
+Rule: only of a job that does not run. What comes out has rows that ``crc32 % 128`` grouped, at the parallelism and with
+the in-flight rows that the job left.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,16 +22,13 @@ from kafka_eos.state.backends import open_backend
 from kafka_eos.state.keygroups import OLDEST, Grouping
 from kafka_eos.state.local import is_local
 
-VERSION = 3
-
 
 def age(storage: LocalStorage, job: str, scratch: Path) -> Manifest:
     """Rewrite the newest manifest; returns it as it is read now."""
     name = storage.list(paths.MANIFESTS)[-1]
     newest = records.load(storage, Manifest, name, job)
-    body: dict[str, Any] = msgspec.to_builtins(newest)
-    body["states"] = [_without_hash(_regrouped(h, newest.states, storage, scratch)) for h in newest.states]
-    (storage.root / name).write_bytes(_record(body))
+    states = tuple(_regrouped(handle, newest.states, storage, scratch) for handle in newest.states)
+    (storage.root / name).write_bytes(records.encode(msgspec.structs.replace(newest, states=states)))
     _sweep(storage, job)
     return records.load(storage, Manifest, name, job)
 
@@ -61,18 +56,6 @@ def _regrouped(handle: StateHandle, states: Sequence[StateHandle], storage: Loca
     finally:
         backend.close()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _without_hash(handle: StateHandle) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(handle)
-    assert fields.pop("key_hash") == OLDEST
-    return fields
-
-
-def _record(body: dict[str, Any]) -> bytes:
-    data = msgspec.json.encode(body)
-    head = f"kafka-eos manifest {VERSION} {len(data)} ".encode()
-    return head + hashlib.sha256(head + data).hexdigest().encode() + b"\n" + data
 
 
 def _sweep(storage: LocalStorage, job: str) -> None:

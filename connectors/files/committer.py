@@ -63,7 +63,6 @@ class FileCommitter:
                     raise CommittableLost(seen.detail)
             # Also when it was there: the process that renamed it may have died before it could sync.
             self._sync(promise.final)
-            self._path(promise.part.staged).unlink(missing_ok=True)  # a commit of version 1 leaves both names
             self._checked.pop(promise.part.staged, None)
             self._traces.forget(promise.part, permit.epoch)
             return outcome
@@ -113,7 +112,7 @@ class FileCommitter:
         with mapped(Retryable, f"look into {self._directory}"):
             for name, kind, part in hidden(self._directory, ctx.job):
                 seen = _seen(self._path(name))
-                if kind not in (Kind.OPEN, Kind.STAGED) or seen is None or self._is_published(part, seen):
+                if kind not in (Kind.OPEN, Kind.STAGED) or seen is None:
                     continue
                 detail = f"{seen.st_size} bytes in {self._directory}"
                 found.append(Staged(part.epoch.term, name, detail, max(0.0, now - seen.st_mtime), part.identity))
@@ -137,10 +136,6 @@ class FileCommitter:
     def _undo(self, part: Part) -> bool:
         """Whether there was something to undo. What is left is a name; its content goes at once."""
         staged, trace = self._path(part.staged), self._path(part.hidden(Kind.ABORTED))
-        seen = _seen(staged)
-        if seen is not None and self._is_published(part, seen):
-            staged.unlink(missing_ok=True)
-            return False
         try:
             os.rename(staged, trace)
         except FileNotFoundError:
@@ -205,12 +200,9 @@ class FileCommitter:
     def _look(self, promise: Promise) -> Probe:
         part = promise.part
         staged, final = self._path(part.staged), self._path(promise.final)
-        seen = _seen(staged)
         facts = Listing(
-            staged=self._content(promise, staged, seen),
-            linked=promise.version == 1 and seen is not None and seen.st_nlink > 1,
+            staged=self._content(promise, staged, _seen(staged)),
             final=self._content(promise, final, _seen(final)),
-            one_file=seen is not None and self._is_published(part, seen),
             aborted=os.path.lexists(self._path(part.hidden(Kind.ABORTED))),
             committed=os.path.lexists(self._path(part.hidden(Kind.COMMITTED))),
         )
@@ -229,11 +221,6 @@ class FileCommitter:
             if path.name == promise.part.staged:
                 self._checked[path.name] = identity
         return Content.RIGHT
-
-    def _is_published(self, part: Part, staged: os.stat_result) -> bool:
-        """Whether the staged file has its final name too, as a commit of version 1 left it that died half-way."""
-        final = _seen(self._path(part.final()))
-        return final is not None and os.path.samestat(staged, final)
 
 
 class _DiskShelf:
@@ -286,9 +273,8 @@ def _detail(standing: Standing, facts: Listing, directory: Path, promise: Promis
         case Standing.LOST:
             return f"{staged} is damaged: its length or its checksum is not the one that was promised"
     found = "is not what was promised" if facts.final is Content.OTHER else "is not there"
-    also = f"{staged.name} has another name somewhere" if facts.linked else f"{staged.name} is not there either"
-    act = f"mv {staged}" if facts.linked else "touch"
     return (
-        f"{final} {found}, {also}, and there is no trace of a commit (if readers have got its rows: {act} "
-        f"{directory / part.hidden(Kind.COMMITTED)}; if nobody has: {act} {directory / part.hidden(Kind.ABORTED)})"
+        f"{final} {found}, {staged.name} is not there either, and there is no trace of a commit (if readers have got "
+        f"its rows: touch {directory / part.hidden(Kind.COMMITTED)}; if nobody has: touch "
+        f"{directory / part.hidden(Kind.ABORTED)})"
     )

@@ -32,9 +32,8 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
-VERSION: Final = 3
-"""Of a committable. Version 1 has no number: its staged files were committed by hard link, and left no trace. Version 2
-is the one file of JSON lines of a writer and an epoch; 3 tells the final name, and whether readers are told of it."""
+VERSION: Final = 1
+"""Of a committable."""
 EPOCHS: Final = "_epochs"
 """The directory of what tells readers which epochs are whole."""
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -184,18 +183,21 @@ class Promise:
     """The final name, with the directory of its partition."""
     announced: bool = False
     """Readers are told when all of the epoch is committed."""
-    version: int = VERSION
 
     def payload(self) -> dict[str, Json]:
-        version: dict[str, Json] = {} if self.version == 1 else {"version": self.version}
-        what: dict[str, Json] = {"staged": self.part.staged, "final": self.final}
-        told: dict[str, Json] = {"announced": self.announced} if self.version >= 3 else {}
-        return {**version, **what, "size": self.size, "sha256": self.sha256, **told}
+        return {
+            "version": VERSION,
+            "staged": self.part.staged,
+            "final": self.final,
+            "size": self.size,
+            "sha256": self.sha256,
+            "announced": self.announced,
+        }
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
-        """CorruptCheckpoint if it is not a payload of this package, in this version or an older one."""
-        match {"version": 1, "announced": False, **payload}:
+        """CorruptCheckpoint if it is not a payload of this package."""
+        match payload:
             case {
                 "version": int(version),
                 "staged": str(staged),
@@ -203,19 +205,17 @@ class Promise:
                 "size": int(size),
                 "sha256": str(sha256),
                 "announced": bool(announced),
-            } if bool not in map(type, (version, size)) and 0 < version <= VERSION and (parsed := Part.parse(staged)):
-                promise = Promise(parsed[1], size, sha256, final, announced, version)
+            } if bool not in map(type, (version, size)) and version == VERSION and (parsed := Part.parse(staged)):
+                promise = Promise(parsed[1], size, sha256, final, announced)
                 if promise.payload() == dict(payload) and _is_final(promise):
                     return promise
         raise CorruptCheckpoint(f"not a committable of files: {dict(payload)!r}")
 
 
 def _is_final(promise: Promise) -> bool:
-    """Is its final name one that its version gives to this part?"""
+    """Is its final name one that is given to this part?"""
     *partitions, name = promise.final.split("/")
     match = _FINAL.fullmatch(name)
     if match is None or name != promise.part.final(match[4]):
         return False
-    if promise.version < 3:
-        return promise.final == promise.part.final()
     return all(map(PARTITION.fullmatch, partitions))

@@ -1,17 +1,14 @@
 """What the names in a directory mean for one promise. Pure.
 
-    staged file   final file   besides                                standing
-    there         there        both names lead to one file            COMMITTED: a commit of version 1 died half-way
-    there         as promised                                         COMMITTED
-    there         other                                               LOST: it can never get its name
-    there         absent       version 1, and the file has another    UNKNOWN: it may have been published and moved
-                               name besides
-    as promised   absent                                              PREPARED
-    other         absent                                              LOST: it is damaged
-    absent        any          trace of an abort                      LOST
-    absent        as promised                                         COMMITTED
-    absent        any          trace of a commit                      COMMITTED: readers took or changed it
-    absent        any          no trace                               UNKNOWN
+    staged file   final file    besides              standing
+    there         as promised                        COMMITTED
+    there         other                              LOST: it can never get its name
+    as promised   absent                             PREPARED
+    other         absent                             LOST: it is damaged
+    absent        any           trace of an abort    LOST
+    absent        as promised                        COMMITTED
+    absent        any           trace of a commit    COMMITTED: readers took or changed it
+    absent        any           no trace             UNKNOWN
 
 A commit makes its trace durable before it renames the staged file to the final name, and an abort renames the staged
 file too. So a staged file that is there was not published; one that is not was published or undone, and exactly one
@@ -39,11 +36,7 @@ class Listing:
     """What a look at the directory found, in the order of the fields: whoever commits meanwhile is noticed."""
 
     staged: Content
-    linked: bool
-    """The staged file has another name, and the promise is of the version that committed by hard link."""
     final: Content
-    one_file: bool
-    """The staged and the final name lead to the same file."""
     aborted: bool
     committed: bool
     """Whether the traces are there."""
@@ -51,8 +44,6 @@ class Listing:
 
 def judged(facts: Listing) -> Standing:
     """The standing of a promise, by the table above."""
-    if facts.one_file:
-        return Standing.COMMITTED
     if facts.staged is Content.ABSENT:
         return _gone(facts)
     match facts.final:
@@ -60,8 +51,6 @@ def judged(facts: Listing) -> Standing:
             return Standing.COMMITTED
         case Content.OTHER:
             return Standing.LOST
-    if facts.linked:
-        return Standing.UNKNOWN
     return Standing.PREPARED if facts.staged is Content.RIGHT else Standing.LOST
 
 

@@ -33,10 +33,6 @@ from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
 VERSION: Final = 1
-WITH_PARTITION: Final = 2
-"""Of a committable whose file belongs to a partition, which older releases refuse."""
-WITH_KEY: Final = 3
-"""Of a committable whose rows replace those of their key, which older releases refuse too."""
 CONTROL: Final = "_kafka_eos"
 """The directory of notes and marks. Readers and VACUUM pass over what begins with an underscore."""
 
@@ -120,11 +116,15 @@ class Promise:
         return partition(self.place)
 
     def payload(self) -> dict[str, Json]:
-        what: dict[str, Json] = {"version": VERSION, "staged": self.part.staged, "size": self.size}
-        what |= {"table": self.table, "schema": self.schema}
-        if self.key:
-            return {**what, "version": WITH_KEY, "key": [*self.key]}
-        return {**what, "version": WITH_PARTITION, "partition": self.place} if self.place else what
+        return {
+            "version": VERSION,
+            "staged": self.part.staged,
+            "size": self.size,
+            "table": self.table,
+            "schema": self.schema,
+            "partition": self.place,
+            "key": [*self.key],
+        }
 
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
@@ -136,26 +136,10 @@ class Promise:
                 "size": int(size),
                 "table": str(table),
                 "schema": str(schema),
-            } if len(payload) == 5 and type(size) is int and (part := noted(staged)) is not None:
-                return Promise(part, size, table, schema)
-            case {
-                "version": 2,
-                "staged": str(staged),
-                "size": int(size),
-                "table": str(table),
-                "schema": str(schema),
                 "partition": str(place),
-            } if len(payload) == 6 and type(size) is int and (part := noted(staged)) is not None:
-                if place and all(map(PARTITION.fullmatch, place.split("/"))):
-                    return Promise(part, size, table, schema, place)
-            case {
-                "version": 3,
-                "staged": str(staged),
-                "size": int(size),
-                "table": str(table),
-                "schema": str(schema),
                 "key": [*key],
-            } if len(payload) == 6 and type(size) is int and (part := noted(staged)) is not None:
-                if key and all(isinstance(name, str) for name in key):
-                    return Promise(part, size, table, schema, key=tuple(map(str, key)))
+            } if len(payload) == 7 and type(size) is int and (part := noted(staged)) is not None:
+                known = not place or all(map(PARTITION.fullmatch, place.split("/")))
+                if known and all(isinstance(name, str) for name in key) and not (place and key):
+                    return Promise(part, size, table, schema, place, tuple(map(str, key)))
         raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")

@@ -17,9 +17,7 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.interfaces import Json
 
-VERSION: Final = 3
-"""Version 1 has no ``after``: nothing was said about the order of a writer's stages. Before 3 all were staging tables.
-"""
+VERSION: Final = 1
 WRITER: Final = "writer"
 COMMITTER: Final = "committer"
 """Roles of connections. A committer is there before anybody knows which life its job is."""
@@ -105,9 +103,9 @@ class Promise:
     @staticmethod
     def read(payload: Mapping[str, Json]) -> Promise:
         """CorruptCheckpoint if it is not a payload of this package."""
-        match {"after": [], "strategy": "stage", **payload}:
+        match payload:
             case {
-                "version": 1 | 2 | 3,
+                "version": 1,
                 "id": str(hexed),
                 "job": str(job),
                 "identity": str(identity),

@@ -52,8 +52,6 @@ class Identity(Record, frozen=True, kw_only=True):
     FORMAT: ClassVar[str] = "identity"
 
     identity: str
-    nameless: bool
-    """The directory is older than identities: output without one in its name is this job's."""
     at: int
     """Milliseconds since the Unix epoch."""
 
@@ -70,10 +68,6 @@ class Manifest(Record, frozen=True, kw_only=True):
     """One decided epoch: what was read up to where, the state then, and the output that is promised."""
 
     FORMAT: ClassVar[str] = "manifest"
-    VERSION: ClassVar[int] = 9
-    """9: with output of before in sinks that have none. 8: with the sinks that know the job. 7: with files of
-    provenance. 6: with partitions by sink. 5: with outputs by sink. 4: with the hash of key groups. 3: with the job's
-    identity. Older ones are read as without."""
 
     epoch: int
     term: int
@@ -89,13 +83,13 @@ class Manifest(Record, frozen=True, kw_only=True):
     committables: tuple[Committable, ...]
     in_flight: tuple[InFlight, ...] = ()
     """Rows between subtasks that belong to the snapshot; they are processed before anything that is read."""
-    identity: str | None = None
-    """Which life of the job's name decided it; None in a manifest that is older than identities."""
+    identity: str
+    """Which life of the job's name decided it."""
     known_in: tuple[str, ...] = ()
-    """Scopes of the sinks that knew this life when it decided the epoch; empty in a manifest of before version 8."""
+    """Scopes of the sinks that knew this life when it decided the epoch."""
     remembered: tuple[Committable, ...] = ()
     """Committed output of epochs before: of each sink that tells for good whether it has it, and that has none of this
-    epoch, what the newest epoch has there that had some. A recovery asks for it. Empty before version 9."""
+    epoch, what the newest epoch has there that had some. A recovery asks for it."""
 
     @property
     def id(self) -> EpochId:
@@ -141,8 +135,6 @@ class Claim(Record, frozen=True, kw_only=True):
     """A supervisor took a term. ``at`` is in milliseconds since the Unix epoch."""
 
     FORMAT: ClassVar[str] = "claim"
-    VERSION: ClassVar[int] = 2
-    """2: with the job's identity. An older one is read as without."""
 
     term: int
     host: str
@@ -212,12 +204,12 @@ def load(storage: CheckpointStorage, kind: type[R], name: str, job: str) -> R:
 
 def expect_life(manifest: Manifest, identity: Identity) -> Manifest:
     """Return ``manifest`` if this life of the job's name decided it; else CorruptCheckpoint."""
-    if manifest.identity == identity.identity or (manifest.identity is None and identity.nameless):
+    if manifest.identity == identity.identity:
         return manifest
-    decided = "a version without identities" if manifest.identity is None else f"life {manifest.identity}"
     raise CorruptCheckpoint(
-        f"{manifest.name} was decided by {decided} of job {manifest.job!r}, but this directory is that of life "
-        f"{identity.identity} ({paths.IDENTITY}): directories of two jobs were mixed. Restore this one from a copy."
+        f"{manifest.name} was decided by life {manifest.identity} of job {manifest.job!r}, but this directory is that "
+        f"of life {identity.identity} ({paths.IDENTITY}): directories of two jobs were mixed. Restore this one from a "
+        "copy."
     )
 
 
@@ -251,7 +243,7 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_groups: tuple[int, int]
     files: tuple[FileRef, ...]
     states: tuple[dict[str, Any], ...]
-    key_hash: str = "crc32"
+    key_hash: str
 
     def handle(self) -> StateHandle:
         for file in self.files:
@@ -264,14 +256,14 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: str
     payload: dict[str, Any]
     records: int
-    by_sink: dict[str, int] = {}
-    spread: dict[str, Spread] = {}
-    provenance: FileRef | None = None
+    by_sink: dict[str, int]
+    spread: dict[str, Spread]
+    provenance: FileRef | None
 
     def committable(self) -> Committable:
         if self.provenance is not None:
             paths.plain_file_name(self.provenance.name)
-            paths.provenance_name(paths.Older(self.provenance.sha256))
+            paths.shared_name(self.provenance.sha256)
         return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
 
@@ -292,8 +284,8 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
     sources: dict[str, dict[str, dict[str, Any]]]  # type: ignore[assignment]
     states: tuple[_State, ...]  # type: ignore[assignment]
     committables: tuple[_Committable, ...]  # type: ignore[assignment]
-    remembered: tuple[_Committable, ...] = ()  # type: ignore[assignment]
-    in_flight: tuple[_InFlight, ...] = ()  # type: ignore[assignment]
+    remembered: tuple[_Committable, ...]  # type: ignore[assignment]
+    in_flight: tuple[_InFlight, ...]  # type: ignore[assignment]
 
     def manifest(self) -> Manifest:
         values = {field: getattr(self, field) for field in self.__struct_fields__}

@@ -85,8 +85,7 @@ class Packer:
 
     def _sound(self) -> list[Single | Pack]:
         """What is stored, as far as it is known to be whole."""
-        found = provenance.listed(self._storage, self._stray)
-        return [file for file in found if isinstance(file, Single | Pack) and file not in self._damaged]
+        return [file for file in provenance.listed(self._storage, self._stray) if file not in self._damaged]
 
     def _stray(self, name: str) -> None:
         if name not in self._strays:

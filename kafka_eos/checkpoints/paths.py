@@ -8,7 +8,6 @@
     shared/<sha256>                   a state file, named by its content
     provenance/<epoch>-<bytes>-<sha256>   where the output of one transaction came from, as its epoch recorded it
     provenance/pack-<first>-<last>-<bytes>-<sha256>   many of these files, of epochs from ``first`` to ``last``
-    provenance/<sha256>               one file, as versions before the packs stored it
     origin.json                       which savepoint the job began with, if with one
     heartbeats/<writer>-<count>.json  a supervisor that others stand by for is alive; liveness only
     trials/<token>                    kafka-eos doctor tries whether the store keeps its promises; taken away at once
@@ -142,14 +141,7 @@ class Pack:
     """Of these bytes."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Older:
-    """The file of one transaction, as it was named before there were packs."""
-
-    sha256: str
-
-
-Provenance: TypeAlias = Single | Pack | Older
+Provenance: TypeAlias = Single | Pack
 
 
 def provenance_name(file: Provenance) -> str:
@@ -158,8 +150,6 @@ def provenance_name(file: Provenance) -> str:
             return f"{PROVENANCE}/{epoch.n:012d}-{size}-{_digest(sha256)}"
         case Pack(first, last, size, sha256):
             return f"{PROVENANCE}/pack-{first.n:012d}-{last.n:012d}-{size}-{_digest(sha256)}"
-        case Older(sha256):
-            return f"{PROVENANCE}/{_digest(sha256)}"
 
 
 def parse_provenance_name(name: str) -> Provenance:
@@ -170,9 +160,7 @@ def parse_provenance_name(name: str) -> Provenance:
         return Single(Epoch(int(single[1])), int(single[2]), single[3])
     if pack := _PACK.fullmatch(file):
         return Pack(Epoch(int(pack[1])), Epoch(int(pack[2])), int(pack[3]), pack[4])
-    if not _SHA256.fullmatch(file):
-        raise stray(name)
-    return Older(file)
+    raise stray(name)
 
 
 def heartbeat_name(writer: str, count: int) -> str:

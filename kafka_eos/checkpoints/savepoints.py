@@ -37,8 +37,6 @@ class Savepoint(Record, frozen=True, kw_only=True):
     """What ``savepoint.json`` holds. ``id`` is random: it tells two savepoints apart wherever they are copied."""
 
     FORMAT: ClassVar[str] = "savepoint"
-    VERSION: ClassVar[int] = 3
-    """3: with the hash of key groups. 2: with the identity of the job. Older ones are read as without."""
 
     id: str
     epoch: int
@@ -56,7 +54,7 @@ class Savepoint(Record, frozen=True, kw_only=True):
     in_flight: tuple[InFlight, ...] = ()
     """Rows between subtasks that belong to the epoch."""
     identity: str | None = None
-    """Which life of the job's name it is of; None if it is older than identities, or was not made of a job."""
+    """Which life of the job's name it is of; None if it was not made of a job."""
 
     @property
     def name(self) -> str:

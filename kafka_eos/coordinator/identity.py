@@ -2,17 +2,13 @@
 
 Each start of a directory that has decided nothing takes an identity of its own, and the one that decides epoch 0 gives
 it to the directory for good. So whoever is refused, or was replaced, can end its own life and nobody else's.
-Rule: the file is written when something is decided, by whoever is sure that it counts. A directory that is older than
-identities gets one at its next start, with the durable note that output without an identity is its own: nobody else
-may touch that.
+Rule: the file is written when something is decided, by whoever is sure that it counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-
-import msgspec
 
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
@@ -32,14 +28,12 @@ def find(storage: CheckpointStorage, job: str) -> Identity | None:
 
 def new(job: str) -> Identity:
     """One that nobody has had. Nothing is written."""
-    return Identity(job=job, identity=str(JobIdentity.new()), nameless=False, at=now_ms())
+    return Identity(job=job, identity=str(JobIdentity.new()), at=now_ms())
 
 
-def of(manifest: Manifest, otherwise: Identity) -> Identity:
-    """Of the directory whose newest epoch this is; ``otherwise`` if it is older than identities."""
-    if manifest.identity is None:
-        return msgspec.structs.replace(otherwise, nameless=True)
-    return msgspec.structs.replace(otherwise, identity=manifest.identity)
+def of(manifest: Manifest) -> Identity:
+    """Of the directory whose newest epoch this is."""
+    return Identity(job=manifest.job, identity=manifest.identity, at=now_ms())
 
 
 def keep(storage: CheckpointStorage, identity: Identity) -> Identity:
@@ -61,22 +55,14 @@ def newest(storage: CheckpointStorage, job: str) -> Manifest | None:
     return None if found is None else records.load(storage, Manifest, paths.manifest_name(found), job)
 
 
-def forget(storage: CheckpointStorage) -> None:
-    """Drop what a version that wrote it before the first decision has left. Only while nothing is decided."""
-    storage.delete(paths.IDENTITY)
-
-
 def context(storage: CheckpointStorage, job: str, settings: Mapping[str, Json]) -> JobContext:
-    """The job's context before it has a term; of a directory without identity, as its next start will make it."""
+    """The job's context before it has a term."""
     found = find(storage, job)
     if found is not None:
         return context_of(found, Term(0), settings)
     manifest = newest(storage, job)
-    if manifest is None:
-        return JobContext(job, Term(0), settings)
-    text = manifest.identity
-    return JobContext(job, Term(0), settings, None if text is None else JobIdentity(text), owns_nameless=text is None)
+    return JobContext(job, Term(0), settings, None if manifest is None else JobIdentity(manifest.identity))
 
 
 def context_of(identity: Identity, term: Term, settings: Mapping[str, Json]) -> JobContext:
-    return JobContext(identity.job, term, settings, identity.id, identity.nameless)
+    return JobContext(identity.job, term, settings, identity.id)

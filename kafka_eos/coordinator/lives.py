@@ -123,4 +123,4 @@ def _shown(sign: Life) -> str:
 
 
 def _named(identity: JobIdentity | None) -> str:
-    return "without identity (of an older version)" if identity is None else str(identity)
+    return "without identity" if identity is None else str(identity)

@@ -47,9 +47,9 @@ class Start:
 
     @property
     def heir_of(self) -> frozenset[JobIdentity | None]:
-        """Lives that this start continues: the savepoint's, and what that one had before it had an identity."""
+        """Lives that this start continues: the savepoint's, if it was made of a job."""
         identity = self.savepoint.identity
-        return frozenset({None if identity is None else JobIdentity(identity), None})
+        return frozenset() if identity is None else frozenset({JobIdentity(identity)})
 
     def unclaimed(self, plan: Plan) -> list[str]:
         """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""

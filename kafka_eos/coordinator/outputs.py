@@ -89,8 +89,6 @@ class Outputs:
         ``last``: the newest epoch with a receipt. ``later``: what an epoch without one has promised; a system that has
         committed some of it lacks nothing. Raises Retryable if nobody can tell now.
         """
-        if last.identity is None:  # older than identities: what it left is told apart by its names alone
-            return
         told, lacking = replace(ctx, identity=JobIdentity(last.identity)), list[str]()
         for scope, committer in self.committers.items():
             some = [each for each in (*last.committables, *last.remembered) if each.scope == scope]

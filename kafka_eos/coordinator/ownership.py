@@ -49,12 +49,9 @@ class Ownership:
     def recognise_by(self, newest: EpochId) -> None:
         """The job is the life that decided this epoch: it ended before it had written that down.
 
-        It is written with the base record of this term, from which on that epoch counts for good. Only a life that no
-        manifest names is written at once: all that recover at this moment must go by the same one.
+        It is written with the base record of this term, from which on that epoch counts for good.
         """
-        manifest = self._read(newest)
-        identity = identities.of(manifest, self.identity)
-        self.identity = identity if manifest.identity is not None else identities.keep(self._storage, identity)
+        self.identity = identities.of(self._read(newest))
         self.context = identities.context_of(self.identity, self.term, self._settings)
 
     def keep_identity(self) -> None:

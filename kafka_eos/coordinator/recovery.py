@@ -72,9 +72,10 @@ class Recovery:
             self.lives.hold(self.ownership.context)
         match resumption:
             case Fresh() if known is not None:
-                # An older version wrote it before anything was decided: other starts may go by the same identity.
-                identities.forget(self.storage)
-                return self.complete()
+                raise CorruptCheckpoint(
+                    f"{known.name} is there, which is written when an epoch is decided, but no decided epoch is: "
+                    "manifests were deleted. Restore the directory from a copy."
+                )
             case Fresh():
                 return Undecided(
                     identities.earlier(self.storage, self.ownership.job, facts.claims - {self.ownership.term})

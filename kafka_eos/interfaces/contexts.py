@@ -31,8 +31,6 @@ class JobContext:
     """
     identity: JobIdentity | None = None
     """Which life of the job's name this is; the name of all output holds it, unless it is None."""
-    owns_nameless: bool = False
-    """Output without an identity in its name is this job's too: its directory is older than identities."""
     known_in: frozenset[str] = frozenset()
     """In ``Sink.check``: scopes whose sinks knew this job when it decided its newest epoch.
 
@@ -41,7 +39,7 @@ class JobContext:
 
     def owns(self, identity: JobIdentity | None) -> bool:
         """Whether output of the job's name that carries ``identity`` (None: that carries none) is this life's."""
-        return identity == self.identity or (identity is None and self.owns_nameless)
+        return identity == self.identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class Job:
         records = outputs if isinstance(outputs, int) else sum(outputs.values())
         return Manifest(
             job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128,
-            parallelism=1, states=(),
+            parallelism=1, states=(), identity="0123456789ab",
             committables=(Committable("kafka", {}, records, by_sink, self.spread.get(epoch, {})),
                           *(Committable("kafka", {}, 0, {}, {}, ref) for ref in self.kept.get(epoch, ()))),
             sources={s: {split: {"offset": at} for split, at in splits.items()} for s, splits in positions.items()},

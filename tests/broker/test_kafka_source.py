@@ -112,7 +112,7 @@ def test_a_start_says_which_excluded_topic_is_not_there(topic: Topic, ctx: JobCo
     name = topic()
     newest = Manifest(
         job="job", epoch=3, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, states=(),
-        committables=(), sources={"in": {SplitId(f"{name}-gone/0"): {"offset": 0}}},
+        committables=(), sources={"in": {SplitId(f"{name}-gone/0"): {"offset": 0}}}, identity="0123456789ab",
     )  # fmt: skip
 
     def told(newest: Manifest | None, *exclude: str) -> list[str]:

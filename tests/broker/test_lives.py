@@ -46,9 +46,9 @@ def lived(bootstrap: str, topic: Topic) -> Iterator[Lived]:
     name, sink = f"lives-{uuid.uuid4().hex[:8]}", KafkaSink[Any](topic())
     made: list[Side] = []
 
-    def life(identity: JobIdentity | None, *, term: int = 1, owns_nameless: bool = False) -> Side:
+    def life(identity: JobIdentity | None, *, term: int = 1) -> Side:
         settings = {"bootstrap_servers": bootstrap}
-        made.append(Side(sink, JobContext(name, Term(term), settings, identity, owns_nameless)))
+        made.append(Side(sink, JobContext(name, Term(term), settings, identity)))
         return made[-1]
 
     yield life
@@ -95,20 +95,6 @@ def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Live
 
     assert {each.identity for each in shown} == {ours.ctx.identity, theirs.ctx.identity, None}
     assert [each.identity for each in shown if ours.ctx.owns(each.identity)] == [ours.ctx.identity]
-
-
-def test_only_a_job_older_than_identities_ends_what_has_none(lived: Lived) -> None:
-    old = lived(None)
-    decided = old.prepare(b"decided")
-    stranger = lived(JobIdentity.new(), term=9)
-    upgraded = lived(JobIdentity.new(), term=9, owns_nameless=True)
-
-    assert stranger.committer.abort_orphans(stranger.ctx) == []
-    assert upgraded.committer.probe(decided).standing is Standing.PREPARED
-    assert commit(upgraded.committer, [decided], epoch(1)) == [Outcome.COMMITTED]
-    open_ = old.prepare(b"orphan", 2)
-    aborted = upgraded.committer.abort_orphans(upgraded.ctx)
-    assert any(name.startswith(str(open_.payload["transactional_id"])) for name in aborted)
 
 
 def test_lives_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> None:

@@ -409,23 +409,22 @@ def test_a_file_that_is_neither_staged_nor_final_stops_the_commit(tmp_path: Path
 
 
 PAYLOADS: list[dict[str, Json]] = [
-    {"staged": ".staged.orders.1.1.0.out", "final": "part-000000000001-0000-orders.out.jsonl", "size": 4,
-     "sha256": "79143be1"},
-    {"version": 2, "staged": ".staged.orders.aaaaaaaaaaaa.2.7.1.out",
-     "final": "part-000000000007-0001-orders.aaaaaaaaaaaa.out.jsonl", "size": 4, "sha256": "79143be1"},
-    {"version": 3, "staged": ".staged.orders.aaaaaaaaaaaa.2.7.1.out~0012",
+    {"version": 1, "staged": ".staged.orders.aaaaaaaaaaaa.2.7.1.out",
+     "final": "part-000000000007-0001-orders.aaaaaaaaaaaa.out.jsonl", "size": 4, "sha256": "79143be1",
+     "announced": False},
+    {"version": 1, "staged": ".staged.orders.aaaaaaaaaaaa.2.7.1.out~0012",
      "final": "day=2026-01-31/kind=a%2Fb/part-000000000007-0001-orders.aaaaaaaaaaaa.out~0012.csv.gz", "size": 4,
      "sha256": "79143be1", "announced": True},
 ]  # fmt: skip
-"""Committables as each version has stored them. They are in manifests of jobs: never change one."""
+"""Committables as version 1 stores them. From the first release on never change one."""
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_committables_of_every_version_are_read(payload: dict[str, Json]) -> None:
+def test_committables_are_read(payload: dict[str, Json]) -> None:
     assert Promise.read(payload).payload() == payload
 
 
 @pytest.mark.parametrize("name", ["part-000000000007-0001-orders.aaaaaaaaaaaa.out.jsonl", "x=1/part-1.jsonl"])
 def test_a_final_name_of_another_part_is_refused(name: str) -> None:
     with pytest.raises(CorruptCheckpoint):
-        Promise.read({**PAYLOADS[2], "final": name})
+        Promise.read({**PAYLOADS[1], "final": name})

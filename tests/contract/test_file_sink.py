@@ -227,51 +227,6 @@ def test_what_the_audit_is_shown_is_what_the_writer_writes(tmp_path: Path) -> No
     assert refused == ["two\nlines"]
 
 
-# ---------------------------------------------------------------- what an older version left
-
-
-def _of_version_1(committable: Committable) -> Committable:
-    """As it stands in manifests that were published when a commit was a hard link."""
-    newer = ("version", "announced")
-    return replace(committable, payload={k: v for k, v in committable.payload.items() if k not in newer})
-
-
-def test_what_the_first_version_prepared_is_committed(tmp_path: Path) -> None:
-    sink = FileSink(tmp_path)
-    committable = _of_version_1(_prepare(sink, ["x"]))
-
-    assert sink.committer(_job()).commit(_permit(sink, committable), committable) is Outcome.COMMITTED
-    assert (tmp_path / str(committable.payload["final"])).read_text() == '"x"\n'
-
-
-def test_a_commit_of_the_first_version_that_died_between_link_and_unlink_is_finished(tmp_path: Path) -> None:
-    sink = FileSink(tmp_path)
-    committable = _of_version_1(_prepare(sink, ["x"]))
-    permit = _permit(sink, committable)
-    os.link(tmp_path / str(committable.payload["staged"]), tmp_path / str(committable.payload["final"]))
-    committer = sink.committer(_job(2))
-
-    assert committer.probe(committable).standing is Standing.COMMITTED
-    assert committer.staged(_job()) == []
-    assert committer.abort_orphans(_job(2)) == []
-    assert committer.commit(permit, committable) is Outcome.ALREADY
-    assert [path.name for path in tmp_path.iterdir()] == [committable.payload["final"]]
-
-
-def test_what_the_first_version_linked_and_a_reader_moved_is_unknown(tmp_path: Path) -> None:
-    """Its staged file has another name somewhere: a reader's, or a backup's of what was never published."""
-    sink = FileSink(tmp_path / "out")
-    committable = _prepare(sink, ["x"])
-    staged = tmp_path / "out" / str(committable.payload["staged"])
-    os.link(staged, tmp_path / "elsewhere")
-    committer = sink.committer(_job(2))
-
-    assert committer.probe(_of_version_1(committable)).standing is Standing.UNKNOWN
-    assert committer.probe(committable).standing is Standing.PREPARED
-    assert committer.abort_orphans(_job(2)) == [staged.name]
-    assert (tmp_path / "elsewhere").read_text() == '"x"\n', "what somebody else has is left as it is"
-
-
 # ---------------------------------------------------------------- what is there, and what is not
 
 
@@ -474,7 +429,7 @@ def test_a_staged_file_that_is_not_what_was_promised_is_not_committed(harm: str,
         {"size": "7"},
         {"sha256": None},
         {"more": 1},
-        {"version": 4},
+        {"version": 0},
         {"version": 2},
         {"version": "1"},
         {"announced": 1},

@@ -67,7 +67,7 @@ def storage(home: Path) -> LocalStorage:
             stored,
             Manifest(
                 job=JOB, epoch=epoch, term=1, created_at=0, plan="0" * 64, max_key_groups=128, parallelism=1,
-                sources={"in": {}}, states=(), committables=(),
+                sources={"in": {}}, states=(), committables=(), identity="0123456789ab",
             ),
         )  # fmt: skip
     return stored

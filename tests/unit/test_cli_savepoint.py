@@ -41,7 +41,7 @@ pipeline.source(KafkaSource("in"), name="in").sink(FileSink("out"), name="out")
 def home(tmp_path: Path) -> Path:
     """A directory with an app and the checkpoints of its job."""
     (tmp_path / "app.py").write_text(APP)
-    shutil.copytree(GOLDEN / "manifest-1" / JOB, tmp_path / ".kafka-eos" / JOB)
+    shutil.copytree(GOLDEN / "job" / JOB, tmp_path / ".kafka-eos" / JOB)
     return tmp_path
 
 
@@ -91,7 +91,7 @@ def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(ho
         make_offline(settings, JOB, home / path)
     shutil.rmtree(home / "backup/two")
     shutil.rmtree(home / "backup/three")
-    shutil.copytree(GOLDEN / "savepoint-1", home / "backup/three")
+    shutil.copytree(GOLDEN / "savepoint", home / "backup/three")
 
     rows = listed(home, "app.py")
 
@@ -126,7 +126,7 @@ def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home
 
 
 def test_verify_finds_damage(home: Path) -> None:
-    shutil.copytree(GOLDEN / "savepoint-1", home / "copy")
+    shutil.copytree(GOLDEN / "savepoint", home / "copy")
     victim = next((home / "copy" / "files").iterdir())
     victim.write_bytes(victim.read_bytes()[:-1])
 
@@ -196,7 +196,7 @@ def test_run_from_what_is_no_savepoint(home: Path) -> None:
 
 
 def test_a_job_that_began_without_one_is_refused(home: Path) -> None:
-    savepoint = str(GOLDEN / "savepoint-1")
+    savepoint = str(GOLDEN / "savepoint")
 
     code, _, shown = kafka_eos(home, "run", "app.py", "--from", savepoint)
 
@@ -214,7 +214,7 @@ def test_state_is_listed(home: Path) -> None:
 
     described = [
         json.loads(line)
-        for line in kafka_eos(home, "state", "list", str(GOLDEN / "savepoint-1"), "--json")[1].splitlines()
+        for line in kafka_eos(home, "state", "list", str(GOLDEN / "savepoint"), "--json")[1].splitlines()
     ]
     assert [(d["operator"], d["name"], d["kind"]) for d in described] == [
         ("largest", "accumulator", "value"),
@@ -225,7 +225,7 @@ def test_state_is_listed(home: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("where", [f".kafka-eos/{JOB}", f".kafka-eos/{JOB}@2", str(GOLDEN / "savepoint-1")])
+@pytest.mark.parametrize("where", [f".kafka-eos/{JOB}", f".kafka-eos/{JOB}@2", str(GOLDEN / "savepoint")])
 def test_state_is_read(home: Path, where: str) -> None:
     _, out, _ = kafka_eos(home, "state", "read", where, "--operator", "seen", "--state", "ids")
     found = {row["key"]: row["value"] for row in map(json.loads, out.splitlines())}
@@ -254,7 +254,7 @@ def test_state_is_written_to_a_file(home: Path) -> None:
         ("nowhere", (), "neither a savepoint nor"),
         (f".kafka-eos/{JOB}@9", (), "holds no epoch 9; it holds 1, 2"),
         (f".kafka-eos/{JOB}", ("--operator", "tutal"), "it holds that of: largest, seen, total"),
-        (f".kafka-eos/{JOB}", ("--operator", "seen"), "say which of its states: count, ids, updates"),
+        (f".kafka-eos/{JOB}", ("--operator", "seen"), "say which of its states: count, ids"),
         (f".kafka-eos/{JOB}", ("--operator", "total", "--key", "zz"), "nothing for key 'zz'"),
         (f".kafka-eos/{JOB}", ("--operator", "total", "--format", "parquet"), "give --output"),
     ],

@@ -41,11 +41,6 @@ def prepared(sink: FileSink, ctx: JobContext | None = None, operator: str = "out
     return committable
 
 
-def of_version_1(committable: Committable) -> Committable:
-    payload = {key: value for key, value in committable.payload.items() if key not in ("version", "announced")}
-    return Committable(committable.scope, payload, committable.records)
-
-
 def staged(sink: FileSink, committable: Committable) -> Path:
     return sink.directory / str(committable.payload["staged"])
 
@@ -93,26 +88,6 @@ def test_a_directory_may_be_named_from_where_the_process_is(tmp_path: Path, monk
 
     assert sink.committer(job()).commit(PERMIT, committable) is Outcome.COMMITTED
     assert (tmp_path / "out" / final(sink, committable).name).read_text() == '"x"\n'
-
-
-def test_a_commit_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
-    committable = of_version_1(prepared(sink))
-    os.link(staged(sink, committable), final(sink, committable))
-
-    assert sink.committer(job()).commit(PERMIT, committable) is Outcome.ALREADY
-
-    assert names(sink) == [final(sink, committable).name]
-
-
-def test_an_abort_of_the_first_version_that_died_half_way_leaves_one_name(sink: FileSink) -> None:
-    """It is committed: what is undone is the other name, not the part."""
-    committable = of_version_1(prepared(sink))
-    os.link(staged(sink, committable), final(sink, committable))
-
-    assert sink.committer(job(2)).abort_orphans(job(2)) == []
-
-    assert names(sink) == [final(sink, committable).name]
-    assert final(sink, committable).read_text() == '"x"\n'
 
 
 def test_a_part_that_another_commit_published_and_a_reader_took_is_asked_again(
@@ -387,15 +362,6 @@ def test_a_person_is_told_how_to_say_what_became_of_a_promise(sink: FileSink, fi
     assert told.startswith(f"{final(sink, committable)} {found}, {staged(sink, committable).name} is not there either")
     assert f"touch {sink.directory / '.committed.orders.1.1.0.out'}" in told
     assert f"touch {sink.directory / '.aborted.orders.1.1.0.out'}" in told
-
-
-def test_what_has_another_name_is_to_be_moved(sink: FileSink) -> None:
-    committable = of_version_1(prepared(sink))
-    os.link(staged(sink, committable), sink.directory / "elsewhere")
-    told = said(sink, committable)
-
-    assert f"{staged(sink, committable).name} has another name somewhere" in told
-    assert f"mv {staged(sink, committable)} {sink.directory / '.committed.orders.1.1.0.out'}" in told
 
 
 # ---------------------------------------------------------------- content

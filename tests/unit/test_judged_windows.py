@@ -64,7 +64,7 @@ def look(
     handles = tuple(StateHandle(n.name, "memory", (0, 127), (), (stored,)) for n in plan.nodes if n.keyed)
     newest = Manifest(
         job=plan.name, epoch=1, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, states=handles,
-        committables=(), sources={},
+        committables=(), sources={}, identity="0123456789ab",
     )  # fmt: skip
     sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
     done = frozenset(EpochId(Epoch(n), Term(1)) for n in range(committed + 1))

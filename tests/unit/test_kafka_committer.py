@@ -87,8 +87,8 @@ def made() -> Iterator[Made]:
     with ScriptedBroker(at.answers) as broker:
         committers: list[KafkaCommitter] = []
 
-        def make(term: int = 1, identity: JobIdentity | None = OWN, *, owns_nameless: bool = False) -> Side:
-            ctx = JobContext("job", Term(term), {}, identity, owns_nameless)
+        def make(term: int = 1, identity: JobIdentity | None = OWN) -> Side:
+            ctx = JobContext("job", Term(term), {}, identity)
             committers.append(KafkaCommitter(Cluster(broker.address), ctx, PATIENCE))
             return Side(committers[-1], ctx, broker, at)
 
@@ -522,18 +522,14 @@ def test_what_is_fenced_is_not_fenced_again(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("identity", "owns_nameless", "own"),
+    ("identity", "own"),
     [
-        (OWN, False, [of_term(1)]),
-        (OWN, True, [of_term(1, None), of_term(1)]),
-        (None, False, [of_term(1, None)]),
-        (None, True, [of_term(1, None)]),
+        (OWN, [of_term(1)]),
+        (None, [of_term(1, None)]),
     ],
 )
-def test_output_without_an_identity_is_its_own_if_its_directory_is_as_old(
-    made: Made, identity: JobIdentity | None, owns_nameless: bool, own: list[str]
-) -> None:
-    side = made(3, identity, owns_nameless=owns_nameless)
+def test_output_is_its_own_if_it_has_its_identity(made: Made, identity: JobIdentity | None, own: list[str]) -> None:
+    side = made(3, identity)
     side.at.ids |= {of_term(1): Held(), of_term(1, OTHER): Held(), of_term(1, None): Held()}
 
     side.committer.abort_orphans(side.ctx)

@@ -46,7 +46,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/avro_blocks.py _SYNC _CHECKSUM
         connectors/files/formats/csv.py _LARGEST
         connectors/files/inputs.py _SECOND
-        connectors/files/names.py VERSION _LONGEST
+        connectors/files/names.py _LONGEST
         connectors/files/parquet_levels.py _LENGTH
         connectors/files/parquet_pages.py _DICTIONARY _UNPACKED _PACKED _OF_DATA _OF_DATA_2 _OF_LEVELS _RUNS _LEVELS
         connectors/files/parquet_pages.py _NUMBER
@@ -68,11 +68,9 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/sizes.py _BATCH _FIXED _AROUND _WIDEST
         connectors/kafka/transactions.py NEVER
         connectors/kafka/writer.py _NUMBERS
-        connectors/lake/names.py WITH_PARTITION WITH_KEY
         connectors/lake/standings.py OVER
         connectors/postgres/ledger.py _LOCK _NOT_PERMITTED
         connectors/postgres/ranges.py _XIDS
-        connectors/tables/names.py VERSION
         schemas/counted.py _WIDTH
         schemas/registries/header_ids.py _GUID _ID
         schemas/registries/registry.py _NO_COMPATIBILITY

@@ -140,16 +140,6 @@ def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None, str
     assert Promise.read(promise.payload()) == promise
 
 
-def test_a_promise_of_version_1_comes_after_nothing() -> None:
-    written = {
-        "version": 1, "id": "0" * 31 + "7", "job": "job", "identity": "", "term": 2, "epoch": 3, "schema": "public",
-        "table": "t", "columns": ["a", "b"], "key": ["a"],
-    }  # fmt: skip
-    epoch, target = EpochId(Epoch(3), Term(2)), Target("public", "t", ("a", "b"), ("a",))
-
-    assert Promise.read(written) == Promise(uuid.UUID(int=7), Life("job", None), epoch, target)
-
-
 @pytest.mark.parametrize(
     "change", [{"version": 4}, {"strategy": "hope"}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}]
 )

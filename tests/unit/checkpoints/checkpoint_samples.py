@@ -26,6 +26,7 @@ MANIFEST = Manifest(
             "kafka:abc", {"producer_id": 4, "deep": {"b": []}}, 31, {"out": 30}, {"out": Spread("out", "murmur2", 2, 4)}
         ),
     ),
+    identity="0123456789ab",
     known_in=("kafka:abc",),
     remembered=(Committable("postgres:db", {"version": 1}, 7),),
 )
@@ -52,7 +53,7 @@ RECORDS: tuple[Record, ...] = (
     Base(job=JOB, term=4, resumed=None, reason="fresh", at=3),
     SAVEPOINT,
     Claim(job=JOB, term=4, host="h", pid=17, at=2, identity="0123456789ab"),
-    Identity(job=JOB, identity="0123456789ab", nameless=False, at=1),
+    Identity(job=JOB, identity="0123456789ab", at=1),
     Origin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
     TOLD_BESIDE,
 )

@@ -361,8 +361,8 @@ def test_what_a_long_ledger_says_is_all_there_and_in_order(tmp_path: Path) -> No
     assert at(10_000).id not in found
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("manifest-[56]/golden-*")), ids=lambda path: path.name)
-def test_the_ledger_of_an_earlier_version_is_read(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("job/golden-*")), ids=lambda path: path.name)
+def test_the_golden_ledger_is_read(path: Path) -> None:
     storage, names = LocalStorage(path), sorted((path / paths.MANIFESTS).iterdir())
     found = ledger.read(storage)
 

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_eos.checkpoints import packing, packs, paths, provenance
 from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.paths import Older, Pack, Single
+from kafka_eos.checkpoints.paths import Pack, Single
 from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
 from kafka_eos.errors import CorruptCheckpoint
@@ -87,17 +87,6 @@ def test_what_is_large_stays_as_it_is(storage: JobStorage) -> None:
 
     assert kinds(storage) == (3, 1)
     assert all_there(storage, [*large, *small])
-
-
-def test_files_of_before_stay_and_are_found(storage: JobStorage) -> None:
-    some = files(LIMITS.files_per_pack + 1)
-    for _, ref, content in some:
-        storage.publish(paths.provenance_name(Older(ref.sha256)), content)
-
-    pack(storage)
-
-    assert kinds(storage) == (LIMITS.files_per_pack + 1, 0)
-    assert all_there(storage, some)
 
 
 def test_a_file_that_a_later_epoch_has_committed_is_found(storage: JobStorage) -> None:

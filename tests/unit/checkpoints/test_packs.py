@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.checkpoints import packs, paths
-from kafka_eos.checkpoints.paths import Older, Pack, Single
+from kafka_eos.checkpoints.paths import Pack, Single
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch
 from kafka_eos.limits import LIMITS
@@ -22,7 +22,7 @@ digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
 singles = st.builds(Single, epochs, st.integers(0, 2 * LIMITS.pack_bytes), digests)
 
 
-@given(singles | st.builds(Pack, epochs, epochs, st.integers(0, 10**12), digests) | digests.map(Older))
+@given(singles | st.builds(Pack, epochs, epochs, st.integers(0, 10**12), digests))
 def test_names_tell_what_they_were_made_of(file: paths.Provenance) -> None:
     name = paths.provenance_name(file)
 

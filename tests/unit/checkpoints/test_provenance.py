@@ -15,7 +15,7 @@ from kafka_eos import origins
 from kafka_eos.checkpoints import ledger, packs, paths, provenance, verify
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
+from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
 from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.provenance import Shelf
 from kafka_eos.checkpoints.retention import retain
@@ -213,20 +213,9 @@ def test_verify_finds_no_fault_with_files_that_a_running_job_packs_meanwhile() -
     assert len(storage.list(paths.PROVENANCE)) == 1
 
 
-def test_a_manifest_of_before_has_no_files(storage: JobStorage) -> None:
-    body = msgspec.json.decode(records.encode(MANIFEST).partition(b"\n")[2])
-    for committable in body["committables"]:
-        del committable["provenance"]
-    told = msgspec.json.encode(body)
-    head = b"kafka-eos manifest 6 %d " % len(told)
-    old = head + hashlib.sha256(head + told).hexdigest().encode() + b"\n" + told
-
-    assert records.decode(Manifest, MANIFEST.name, old, JOB) == MANIFEST
-
-
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
-    path = Path(__file__).parents[2] / "golden" / "manifest-7" / f"golden-{backend}"
+    path = Path(__file__).parents[2] / "golden" / "recorded" / f"golden-{backend}"
     storage = LocalStorage(path)
     entries = ledger.read(storage)
 
@@ -244,11 +233,11 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
 
 def test_a_golden_pack_holds_what_the_golden_files_say(tmp_path: Path) -> None:
     golden = Path(__file__).parents[2] / "golden"
-    shutil.copytree(golden / "packs-1", tmp_path / "job")
+    shutil.copytree(golden / "packed", tmp_path / "job")
     shelf, found = Shelf(LocalStorage(tmp_path / "job")), list[bytes]()
     for backend in ("memory", "rocksdb"):
-        entries = ledger.read(LocalStorage(golden / "manifest-7" / f"golden-{backend}"))
+        entries = ledger.read(LocalStorage(golden / "recorded" / f"golden-{backend}"))
         found += [shelf.load(kept.ref, entry.id.epoch) for entry in entries.values() for kept in entry.provenance]
 
-    alone = sorted(path.read_bytes() for path in golden.glob("manifest-7/*/provenance/*"))
+    alone = sorted(path.read_bytes() for path in golden.glob("recorded/*/provenance/*"))
     assert sorted(found) == alone

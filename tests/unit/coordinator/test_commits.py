@@ -218,7 +218,7 @@ def test_one_at_a_time_needs_no_other_thread(count: int, at_once: int) -> None:
 def manifest_of(committables: Sequence[Committable]) -> Manifest:
     return Manifest(
         job="orders", epoch=3, term=1, created_at=0, plan="", max_key_groups=128, parallelism=1, sources={}, states=(),
-        committables=tuple(committables),
+        committables=tuple(committables), identity="0123456789ab",
     )  # fmt: skip
 
 

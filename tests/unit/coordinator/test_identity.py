@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import threading
 from collections.abc import Callable
@@ -10,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints import manifest as records
 from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Claim, Manifest, Record
+from kafka_eos.checkpoints.manifest import Claim, Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import identity as identities
 from kafka_eos.coordinator import term as terms
@@ -71,23 +69,6 @@ def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifes
     return coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(writer.seal(epoch)())))
 
 
-def as_before_identities(root: Path) -> None:
-    """Turn a job directory into one that an older version has left: no identity, and records of older formats."""
-    (root / paths.IDENTITY).unlink()
-    for directory, kind, version in ((paths.TERMS, Claim, 1), (paths.MANIFESTS, Manifest, 2)):
-        for file in (root / directory).iterdir():
-            if not file.name.endswith(".base.json"):
-                _rewrite(root, file.relative_to(root).as_posix(), kind, version)
-
-
-def _rewrite(root: Path, name: str, kind: type[Record], version: int) -> None:
-    found = msgspec.to_builtins(records.decode(kind, name, (root / name).read_bytes()))
-    del found["identity"]
-    body = msgspec.json.encode(found)
-    head = f"kafka-eos {kind.FORMAT} {version} {len(body)} ".encode()
-    (root / name).write_bytes(head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body)
-
-
 def died(storage: LocalStorage) -> JobIdentity:
     """A start of the directory takes its term, and dies before it has decided anything. Which life it was."""
     identity = identities.new("orders").id
@@ -131,35 +112,14 @@ def test_an_identity_is_twelve_hex_digits(text: str) -> None:
         JobIdentity(text)
 
 
-def test_a_directory_of_an_older_version_gets_one_and_finishes_what_has_none(
-    on: Made, sink: MemorySink, tmp_path: Path
-) -> None:
-    """Also an epoch that was decided and not committed: its output carries no identity, and is this job's."""
-    old = on("a")
-    old.recover()
-    nameless = JobContext("orders", old.term, {})
-    committables = prepared(sink, nameless, 1, 2)
-    old.decide(old.next_epoch(), Acked({"numbers": {}}, (), committables))
-    orphan = sink.writer(TaskContext(nameless, 1, 2, "out"))
-    orphan.write(Batch([9], range(1), ListOrigin("numbers", "list", 0, 0, [9])))
-    as_before_identities(tmp_path / "a" / "orders")
-    sink._marks.clear()
-
-    upgraded = on("a")
-    resumed = upgraded.recover()
-
-    assert sink.committed == [1, 2]
-    assert sink.staged == []
-    found = identities.find(LocalStorage(tmp_path / "a" / "orders"), "orders")
-    assert found is not None and found.nameless and found.id == resumed.identity
-    assert on("a").recover().identity == resumed.identity
-
-
-def test_a_directory_that_decided_nothing_owns_no_output_without_identity(on: Made, tmp_path: Path) -> None:
+def test_an_identity_without_a_decided_epoch_is_no_start_but_a_loss(on: Made, tmp_path: Path) -> None:
     on("a").recover()
+    storage = LocalStorage(tmp_path / "a" / "orders")
+    for directory in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS):
+        storage.delete_all(storage.list(directory))
 
-    found = identities.find(LocalStorage(tmp_path / "a" / "orders"), "orders")
-    assert found is not None and not found.nameless
+    with pytest.raises(CorruptCheckpoint, match=r"identity\.json is there.*no decided epoch is"):
+        on("a").recover()
 
 
 # ---------------------------------------------------------------- against another life
@@ -406,21 +366,6 @@ def test_who_died_between_the_decision_and_its_identity_is_recognised(
     assert on("a").recover().identity == first.recognise().identity
     assert (sink.committed, manifest.identity) == ([1], str(first.recognise().identity))
     assert (tmp_path / "a" / "orders" / paths.IDENTITY).exists()
-
-
-def test_an_identity_of_a_version_that_wrote_it_before_the_decision_is_not_taken(
-    on: Made, sink: MemorySink, tmp_path: Path
-) -> None:
-    """Two starts may go by it."""
-    storage = LocalStorage(tmp_path / "a" / "orders")
-    shared = identities.keep(storage, identities.new("orders"))
-    terms.claim(storage, "orders", Term(0), shared.id)
-    sink.hold("orders", shared.id)
-
-    resumed = on("a").recover()
-
-    assert resumed.identity != shared.id
-    assert on("a").recover().identity == resumed.identity
 
 
 # ---------------------------------------------------------------- by the records of the directory

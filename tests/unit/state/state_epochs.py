@@ -174,4 +174,5 @@ def _manifest(epoch: EpochId, handles: Sequence[StateHandle]) -> Manifest:
         sources={},
         states=tuple(handles),
         committables=(),
+        identity="0123456789ab",
     )

@@ -1,8 +1,8 @@
-"""What earlier versions have stored is read, and continued, by today's code.
+"""Version 1 of every durable format is read, and continued, by today's code.
 
-``tests/golden`` holds what each version of a format has written: job directories by the version of their manifests, and
-savepoints. ``job.py`` beside them is the job that wrote them, from sixty payments. Rule: they are never written again;
-a new version of a format adds a directory.
+``tests/golden`` holds what version 1 has written: job directories and a savepoint. ``job.py`` beside them is the job
+that wrote them, from sixty payments. Rule: after a release they are never written again; a new version adds a
+directory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from state_world import Kind
 
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, savepoints
+from kafka_eos.checkpoints import paths
 from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.exchange import in_flight
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.plan import Plan
 from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
 from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
+from kafka_eos.state.keygroups import key_group_range, subtask_of
 from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.state.snapshot import descriptor_of
@@ -67,17 +66,15 @@ STATES: dict[tuple[str, str], Codec[Any]] = {
     ("largest", "accumulator"): Counted(state_codec(Largest)),
     ("seen", "count"): MsgpackCodec(int),
     ("seen", "ids"): MsgpackCodec(list[int]),
-    ("seen", "updates"): MsgpackCodec(int),
 }
 
 
-WITH_ROWS_UNDER_WAY = GOLDEN / "manifest-2" / "golden-unaligned"
+WITH_ROWS_UNDER_WAY = GOLDEN / "in-flight" / "golden-unaligned"
 
 
 def jobs() -> list[Path]:
     """Those whose last epoch has all payments in its state."""
-    every = (path for version in GOLDEN.glob("manifest-*") for path in version.iterdir() if path.is_dir())
-    return sorted(path for path in every if path != WITH_ROWS_UNDER_WAY)
+    return sorted((GOLDEN / "job").glob("golden-*"))
 
 
 def snapshots() -> Iterator[Any]:
@@ -88,8 +85,7 @@ def snapshots() -> Iterator[Any]:
             epoch = paths.parse_manifest_name(f"{paths.MANIFESTS}/{name.name}").epoch.n
             last = name == names[-1]
             yield pytest.param(path, epoch, last, id=f"{path.parent.name}-{path.name}-{epoch}")
-    for path in sorted(GOLDEN.glob("savepoint-*")):
-        yield pytest.param(path, None, True, id=path.name)
+    yield pytest.param(GOLDEN / "savepoint", None, True, id="savepoint")
 
 
 def expected() -> dict[tuple[str, str], dict[str, Any]]:
@@ -107,14 +103,7 @@ def expected() -> dict[tuple[str, str], dict[str, Any]]:
         ("largest", "accumulator"): {a: (3, Largest(account=a, amount=largest[a])) for a in ids},
         ("seen", "count"): dict.fromkeys(ids, 3),
         ("seen", "ids"): dict(ids),
-        ("seen", "updates"): dict.fromkeys(ids, 3),
     }
-
-
-def places(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Those of ``STATES`` that it holds: since version 3 no count is stored for each key of a process function."""
-    stored = {(handle.operator, state["name"]) for handle in snapshot.handles for state in handle.states}
-    return [place for place in STATES if place in stored]
 
 
 @pytest.mark.parametrize(("path", "epoch", "last"), list(snapshots()))
@@ -124,19 +113,16 @@ def test_state_is_restored(
 ) -> None:
     snapshot = Snapshot.open(path, epoch)
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    held = places(snapshot)
     for (operator, states), subtask in itertools.product(_by_operator().items(), range(parallelism)):
         handles, groups = snapshot.handles_of(operator), key_group_range(subtask, parallelism)
         directory = tmp_path / f"{operator}-{subtask}"
         backend = open_backend(kind, operator, directory, groups, handles, snapshot.storage)
         for name, codec in states.items():
-            if (operator, name) not in held:
-                continue
             state = backend.value(StateDescriptor(name, KeyCodec(), codec))
             found.setdefault((operator, name), {}).update(state.items())
         backend.close()
 
-    whole = {place: state for place, state in expected().items() if place in held}
+    whole = expected()
     if last:
         assert found == whole
     else:
@@ -148,37 +134,13 @@ def test_state_is_restored(
 def test_state_is_read_without_the_classes(path: Path, epoch: int | None, last: bool) -> None:
     snapshot = Snapshot.open(path, epoch)
 
-    found = {place: dict(snapshot.read(*place)) for place in places(snapshot)}
+    found = {place: dict(snapshot.read(*place)) for place in STATES}
 
     assert snapshot.operators() == ["largest", "seen", "total"]
     if last:
         assert found["total", "accumulator"]["a3"] == {"updates": 3, "accumulator": {"total": 20, "last": 43}}
         assert found["largest", "accumulator"]["a3"]["accumulator"] == {"account": "a3", "amount": 11}
         assert found["seen", "ids"] == expected()["seen", "ids"]
-
-
-@pytest.mark.parametrize("path", jobs(), ids=lambda path: f"{path.parent.name}-{path.name}")
-@pytest.mark.parametrize("kind", ["rocksdb", "memory"])
-def test_the_counts_of_a_process_are_dropped_and_nothing_else(path: Path, kind: Kind, tmp_path: Path) -> None:
-    """``seen`` is a process function; checkpoints of today hold no count for each of its keys."""
-    snapshot, codecs = Snapshot.open(path), _by_operator()["seen"]
-    storage = LocalStorage(tmp_path / "job")
-    for ref in records.named_files(snapshot.handles, ()).values():
-        snapshot.storage.fetch(ref, tmp_path / "file")
-        storage.upload(tmp_path / "file", ref.name)
-        (tmp_path / "file").unlink()
-    first = open_backend(kind, "seen", tmp_path / "first", key_group_range(0, 1), snapshot.handles_of("seen"), storage)
-    first.forget("updates")
-    handle = first.snapshot(Epoch(3))(storage)
-    first.close()
-    again = open_backend(kind, "seen", tmp_path / "again", key_group_range(0, 1), [handle], storage)
-    found = {
-        name: dict(again.value(StateDescriptor(name, KeyCodec(), codecs[name])).items()) for name in ("count", "ids")
-    }
-    again.close()
-
-    assert {state["name"] for state in handle.states} == {"count", "ids"}
-    assert found == {name: expected()["seen", name] for name in ("count", "ids")}
 
 
 def plan(payment: type) -> Plan:
@@ -205,25 +167,11 @@ def test_state_and_rows_under_way_are_together_what_was_read(tmp_path: Path, tp:
     for (account, _), payment_id in stored:
         ids[account].append(payment_id)
 
-    read = sum(position["offset"] for position in manifest.sources["payments"].values())
+    read = sum(position["index"] for position in manifest.sources["payments"].values())
     assert 0 < len(under_way) < read == len(under_way) + len(stored)
     for payment in under_way:
         ids[payment.account].append(payment.id)
     assert all(found == expected()["seen", "ids"][account][: len(found)] for account, found in ids.items())
-
-
-@pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_the_hash_of_a_golden_one_goes_on_in_place_and_ends_with_another_number_of_workers(path: Path) -> None:
-    """Manifests name it since version 4; before, there was one."""
-    manifest = Snapshot.open(path).content
-    assert isinstance(manifest, Manifest)
-    older = int(path.parent.name.removeprefix("manifest-")) < 4
-    stored = OLDEST if older else PRESENT
-
-    assert {handle.key_hash for handle in manifest.states} == {stored}
-    in_place = grouping_of("rocksdb", manifest.states, manifest.parallelism)
-    assert in_place == Grouping(PRESENT if path.name == "golden-memory" else stored)
-    assert grouping_of("rocksdb", manifest.states, manifest.parallelism + 1) == Grouping(PRESENT)
 
 
 @pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -253,19 +201,11 @@ def _account(place: Any) -> str:
 
 
 @pytest.mark.parametrize("path", [*jobs(), WITH_ROWS_UNDER_WAY], ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_every_record_says_the_version_that_it_stands_for(path: Path) -> None:
+def test_every_record_is_of_version_1(path: Path) -> None:
     stored = Snapshot.open(path).storage
-    version = path.parent.name.removeprefix("manifest-")
+    names = [name for directory in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS) for name in stored.list(directory)]
 
-    for name in stored.list(paths.MANIFESTS):
-        data = stored.read(name)
-        assert data.split(maxsplit=3)[:3] == [b"kafka-eos", b"manifest", version.encode()]
-        assert records.decode(Manifest, name, data, path.name).job
-
-
-def test_today_has_its_golden_ones() -> None:
-    assert (GOLDEN / f"manifest-{Manifest.VERSION}").is_dir()
-    assert (GOLDEN / f"savepoint-{savepoints.Savepoint.VERSION}").is_dir()
+    assert {stored.read(name).split(maxsplit=3)[2] for name in [*names, paths.IDENTITY]} == {b"1"}
 
 
 def _by_operator() -> dict[str, dict[str, Codec[Any]]]:

@@ -1,6 +1,6 @@
-"""As-of joins that an earlier version has stored half-way: today's code goes on with them, and the whole comes out.
+"""As-of joins that version 1 has stored half-way: today's code goes on with them, and the whole comes out.
 
-``tests/golden/as-of-1`` holds the job directories, what the job had put out, and the job, which had read half of its
+``tests/golden/as-of`` holds the job directories, what the job had put out, and the job, which had read half of its
 rows and versions. Rule: as in ``test_golden``, they are never written again.
 """
 
@@ -20,7 +20,7 @@ from kafka_eos.testing import Timed, run_local
 from tests.marks import campaign
 from tests.unit.state.test_golden_joins import GOLDEN, lines
 
-HOME = GOLDEN / "as-of-1"
+HOME = GOLDEN / "as-of"
 
 
 @pytest.mark.parametrize(("backend", "workers"), [campaign("memory", 2), ("rocksdb", 1)])

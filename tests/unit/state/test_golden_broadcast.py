@@ -1,6 +1,6 @@
-"""Broadcast state that an earlier version has stored: today's code goes on with it in another number of workers.
+"""Broadcast state that version 1 has stored: today's code goes on with it in another number of workers.
 
-``tests/golden/broadcast-1`` holds the job directory of three workers, what the job had put out, and the job, which had
+``tests/golden/broadcast`` holds the job directory of three workers, what the job had put out, and the job, which had
 read all of its rules and half of its rows. Rule: as in ``test_golden``, they are never written again.
 """
 
@@ -19,7 +19,7 @@ from kafka_eos.state.reader import Snapshot
 from kafka_eos.testing import run_local
 from tests.unit.state.test_golden_joins import GOLDEN, lines
 
-HOME = GOLDEN / "broadcast-1"
+HOME = GOLDEN / "broadcast"
 
 
 def test_two_workers_go_on_with_the_rules_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""Joins that an earlier version has stored half-way: today's code goes on with them, and the whole comes out.
+"""Joins that version 1 has stored half-way: today's code goes on with them, and the whole comes out.
 
-``tests/golden/joins-1`` holds the job directories, what the job had put out, and the job, which had read half of its
-orders and payments; ``joins-2`` the same of a version that stores which join a state is held for. Rule:
-as in ``test_golden``, they are never written again.
+``tests/golden/joins`` holds the job directories, what the job had put out, and the job, which had read half of its
+orders and payments. Rule: as in ``test_golden``.
 """
 
 from __future__ import annotations
@@ -40,29 +39,23 @@ def lines(directory: Path) -> list[bytes]:
 def job(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     for name in ("TEST_BACKEND", "TEST_CHECKPOINTS", "TEST_FILES", "TEST_MORE"):
         monkeypatch.setenv(name, "unused")
-    return runpy.run_path(str(GOLDEN / "joins-1" / "job.py"))
+    return runpy.run_path(str(GOLDEN / "joins" / "job.py"))
 
 
 @pytest.mark.parametrize(
-    ("release", "backend", "workers"),
-    [
-        ("joins-1", "memory", 2),
-        campaign("joins-1", "rocksdb", 1),
-        campaign("joins-1", "rocksdb", 3),
-        ("joins-2", "rocksdb", 2),
-    ],
+    ("backend", "workers"), [("memory", 2), ("rocksdb", 2), campaign("rocksdb", 1), campaign("rocksdb", 3)]
 )
 def test_joins_go_on_with_the_rows_that_wait(
-    job: Mapping[str, Any], release: str, backend: str, workers: int, tmp_path: Path
+    job: Mapping[str, Any], backend: str, workers: int, tmp_path: Path
 ) -> None:
     for name in (f"golden-{backend}", f"files-{backend}"):
-        shutil.copytree(GOLDEN / release / name, tmp_path / name)
+        shutil.copytree(GOLDEN / "joins" / name, tmp_path / name)
     files = tmp_path / f"files-{backend}"
     before = {name: lines(files / name) for name in job["results"]}
 
     environment = {"TEST_BACKEND": backend, "TEST_CHECKPOINTS": str(tmp_path), "TEST_FILES": str(files)}
     command = (sys.executable, "-m", "kafka_eos", "run", "job.py", "--until-caught-up", "-p", str(workers))
-    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=GOLDEN / "joins-1", check=True)
+    subprocess.run(command, env={**os.environ, **environment, "TEST_MORE": "1"}, cwd=GOLDEN / "joins", check=True)
 
     whole = run_local(job["pipeline"], {"orders": job["ORDERS"], "payments": job["PAYMENTS"]})
     for name in job["results"]:
@@ -70,10 +63,9 @@ def test_joins_go_on_with_the_rows_that_wait(
         assert 0 < len(before[name]) < len(whole[f"{name}-out"])
 
 
-@pytest.mark.parametrize("release", ["joins-1", "joins-2"])
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_they_are_read_without_the_job(release: str, backend: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / release / f"golden-{backend}")
+def test_they_are_read_without_the_job(backend: str) -> None:
+    snapshot = Snapshot.open(GOLDEN / "joins" / f"golden-{backend}")
     held = {state: dict(snapshot.read("near", state)) for state in ("left", "right", "left-met", "right-met")}
     orders = [element["value"] for elements in held["left-met"].values() for element in elements]
 
@@ -83,12 +75,11 @@ def test_they_are_read_without_the_job(release: str, backend: str) -> None:
     assert set(snapshot.states("inner")) == {"left", "right", "event-timers"}
 
 
-def test_which_join_a_state_is_held_for_is_stored_since_the_second() -> None:
-    first, second = (Snapshot.open(GOLDEN / release / "golden-memory") for release in ("joins-1", "joins-2"))
+def test_which_join_a_state_is_held_for_is_stored() -> None:
+    snapshot = Snapshot.open(GOLDEN / "joins" / "golden-memory")
     joins = ("near", "inner", "tumbled", "slid", "sessions")
 
-    assert [first.states(name)["left"].description.get("definition") for name in joins] == [None] * 5
-    assert [second.states(name)["left"].description["definition"] for name in joins] == [
+    assert [snapshot.states(name)["left"].description["definition"] for name in joins] == [
         {"kind": "interval", "lower": -1000, "upper": 3000, "unmatched": ["left", "right"]},
         {"kind": "interval", "lower": 0, "upper": 5000, "unmatched": []},
         {"kind": "tumbling", "size": 5000, "offset": 0},

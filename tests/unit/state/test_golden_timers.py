@@ -1,6 +1,6 @@
-"""Pending timers and times of splits that an earlier version has stored: read, divided anew, and fired by today's code.
+"""Pending timers and times of splits that version 1 has stored: read, divided anew, and fired by today's code.
 
-``tests/golden/timers-1`` holds the job directories, and the job that wrote them from sixty payments. Rule: as in
+``tests/golden/timers`` holds the job directories, and the job that wrote them from sixty payments. Rule: as in
 ``test_golden``, they are never written again.
 """
 
@@ -20,7 +20,7 @@ from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.state.timers import timers
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "timers-1"
+GOLDEN = Path(__file__).parents[2] / "golden" / "timers"
 FAR = 10**15
 WATERMARK = 1299
 """What it had come to: the first source had brought 1800 and 1900, and may be half a second out of order."""

@@ -1,8 +1,7 @@
-"""Windows that an earlier version has stored half-way: today's code goes on with them, and the whole comes out.
+"""Windows that version 1 has stored half-way: today's code goes on with them, and the whole comes out.
 
-``tests/golden/windows-1`` holds the job directories, what the job had put out, and the job, which had read half of its
-payments; ``windows-2`` those of windows that end without timers. Rule: as in ``test_golden``, they are never written
-again.
+``tests/golden/windows`` holds the job directories, what the job had put out, and the job, which had read half of its
+payments; ``windows-without-timers`` those of windows that end without timers. Rule: as in ``test_golden``.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ def job(sample: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("version", "backend", "workers"),
+    ("kind", "backend", "workers"),
     [
-        (1, "rocksdb", 3),
-        (2, "memory", 2),
-        (2, "rocksdb", 1),
-        campaign(1, "memory", 2),
-        campaign(1, "rocksdb", 1),
-        campaign(2, "rocksdb", 3),
+        ("windows", "rocksdb", 3),
+        ("windows-without-timers", "memory", 2),
+        ("windows-without-timers", "rocksdb", 1),
+        campaign("windows", "memory", 2),
+        campaign("windows", "rocksdb", 1),
+        campaign("windows-without-timers", "rocksdb", 3),
     ],
 )
 def test_windows_go_on_with_what_they_hold(
-    version: int, backend: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, backend: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample = GOLDEN / f"windows-{version}"
+    sample = GOLDEN / kind
     found = job(sample, monkeypatch)
     for name in (f"golden-{backend}", f"files-{backend}"):
         shutil.copytree(sample / name, tmp_path / name)
@@ -75,7 +74,7 @@ def test_windows_go_on_with_what_they_hold(
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_those_without_timers_are_read_in_the_order_of_time(backend: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / "windows-2" / f"golden-{backend}")
+    snapshot = Snapshot.open(GOLDEN / "windows-without-timers" / f"golden-{backend}")
     held = dict(snapshot.read("totals", "windows"))
 
     assert {key for key, _ in held} <= {"a0", "a1"}
@@ -86,7 +85,7 @@ def test_those_without_timers_are_read_in_the_order_of_time(backend: str) -> Non
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_they_are_read_without_the_job(backend: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / "windows-1" / f"golden-{backend}")
+    snapshot = Snapshot.open(GOLDEN / "windows" / f"golden-{backend}")
     held = dict(snapshot.read("early", "windows"))
     spans = dict(snapshot.read("of-sessions", "sessions"))
 

@@ -229,7 +229,7 @@ def old_savepoint(rocks: World, path: Path) -> Snapshot:
     """Of a checkpoint that two subtasks made by the older hash."""
     manifest = Manifest(
         job="orders", epoch=1, term=1, created_at=0, plan="", max_key_groups=128, parallelism=2, sources={},
-        states=tuple(stored(rocks, 2, OLD)), committables=(),
+        states=tuple(stored(rocks, 2, OLD)), committables=(), identity="0123456789ab",
     )  # fmt: skip
     savepoints.write(rocks.storage, manifest, path)
     return Snapshot.open(path)

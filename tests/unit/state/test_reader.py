@@ -83,6 +83,7 @@ class Job:
         return Manifest(
             job=JOB, epoch=4, term=2, created_at=0, plan="p", max_key_groups=128, parallelism=parallelism,
             sources={"in": {SplitId("in/0"): {"offset": 7}}}, states=states, committables=(),
+            identity="0123456789ab",
         )  # fmt: skip
 
     def _handle(self, kind: Kind, groups: range, operator: str, states: dict[Any, Any]) -> StateHandle:
