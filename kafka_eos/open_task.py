@@ -41,7 +41,6 @@ from kafka_eos.settings import Settings
 from kafka_eos.source_readers import AwaitedReader, WaitingReader
 from kafka_eos.state.backends import open_backend, open_scratch
 from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.merging import grouping_of
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restoration, Told, nobody
 from kafka_eos.state.scratch import Scratch
@@ -81,7 +80,6 @@ class OpenTask:
         """``told`` hears how far a restore is."""
         self._share, self._base, self._told = share, base, told
         plan, settings = share.plan, share.settings
-        self.grouping = grouping_of(settings.state_backend, base.states, share.parallelism)
         for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
         self._job = JobContext(plan.name, share.first.term, for_them, share.identity)
         self._options = StateOptions.of(**settings.state_options())
@@ -118,7 +116,6 @@ class OpenTask:
             [handle for handle in self._base.states if handle.operator == operator],
             share.storage,
             settings.state_cache_entries,
-            self.grouping,
             options=self._options,
             local=share.plan.keeps_local(operator),
             by_split=of_splits,
@@ -188,7 +185,7 @@ class OpenTask:
         ``in_flight.restored``.
         """
         share, base = self._share, self._base
-        given = (share.parallelism, base.positions, self.grouping)
+        given = (share.parallelism, base.positions)
         split = {node.name: restorer(share.plan, node, *given) for node in exchanges}
         files = [file for part in base.in_flight for file in part.files]
         stored = Restoration(_UNDER_WAY, share.storage, files, self._told)

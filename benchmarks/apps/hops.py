@@ -11,7 +11,7 @@ from benchmarks.apps.events import COUNT, COUNTERS, Event, ring
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import Pipeline
 from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import GROUPING, subtask_of
+from kafka_eos.state.keygroups import group_of, subtask_of
 
 WORKERS = 2
 HOPS = os.environ["BENCH_HOPS"]
@@ -36,7 +36,7 @@ def timed(event: Event, at: float) -> Timed:
 def at_home(split: int) -> list[Event]:
     """As ``ring``, but only keys that the worker of this split owns: a partitioned input, as ``local=True`` needs."""
     encode = KeyCodec().encode
-    owned = [e for e in ring()(split) if subtask_of(GROUPING.group(encode(e.key)), WORKERS) == split % WORKERS]
+    owned = [e for e in ring()(split) if subtask_of(group_of(encode(e.key)), WORKERS) == split % WORKERS]
     return owned * 2
 
 

@@ -243,13 +243,12 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_groups: tuple[int, int]
     files: tuple[FileRef, ...]
     states: tuple[dict[str, Any], ...]
-    key_hash: str
 
     def handle(self) -> StateHandle:
         for file in self.files:
             paths.plain_file_name(file.name)
             paths.shared_name(file.sha256)
-        return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states, self.key_hash)
+        return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states)
 
 
 class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -49,8 +49,7 @@ def list_(
         for state in states:
             typer.echo(msgspec.json.encode(state).decode())
         return
-    hashes = ", ".join(sorted({state.key_hash for state in states})) or "no state"
-    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}, {snapshot.max_key_groups} key groups ({hashes})")
+    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}")
     for source, splits in snapshot.sources.items():
         typer.echo(f"source {source}: {', '.join(f'{split} {at}' for split, at in sorted(splits.items()))}")
     table = Table("operator", "state", "kind", "key", "value", "bytes")

@@ -24,7 +24,7 @@ from kafka_eos.interfaces import InFlight, Positions, StateHandle
 from kafka_eos.plan import Plan, Table
 from kafka_eos.protocol import bootstrap
 from kafka_eos.state.evolution import DEFINITION, ensure_same_definition
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.state.keygroups import check_key_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,7 @@ class Start:
     def read(cls, path: Path) -> Start:
         """Raises ConfigError if there is no savepoint that can be used, CorruptCheckpoint if it is damaged."""
         found = savepoints.read(path)
-        if found.max_key_groups != MAX_KEY_GROUPS:
-            raise ConfigError(
-                f"savepoint {path} has {found.max_key_groups} key groups and this kafka-eos {MAX_KEY_GROUPS}: keys "
-                "would be looked for in the wrong place"
-            )
+        check_key_groups(f"savepoint {path}", found.max_key_groups)
         return cls(path.absolute(), found)
 
     @property

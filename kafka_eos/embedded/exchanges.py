@@ -29,7 +29,6 @@ from kafka_eos.operators.event_time import Signal
 from kafka_eos.plan import Feedback, Forward, Node, PartialFold, Plan
 from kafka_eos.records import Batch, Watermark
 from kafka_eos.settings import Settings
-from kafka_eos.state.keygroups import Grouping
 
 _ROW = 64
 """Bytes of a row on the disk, about."""
@@ -48,7 +47,6 @@ class Exchanges:
         peers: Mapping[int, socket.socket],
         subtask: int,
         parallelism: int,
-        grouping: Grouping,
         local: Path,
         closing: ExitStack,
     ) -> None:
@@ -62,7 +60,7 @@ class Exchanges:
         self._network = Network(peers, len(nodes), window, local)
         closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(nodes))]
-        self._routers: list[Router] = [router(node, subtask, parallelism, grouping) for node in nodes]
+        self._routers: list[Router] = [router(node, subtask, parallelism) for node in nodes]
         self._codecs: list[ListCodec[Any]] = [node.wire for node in nodes if node.wire is not None]
 
     def _outgoing_of(self, edge: int) -> Outgoing:

@@ -126,7 +126,6 @@ class OpenPlan:
             peers,
             self._subtask,
             self._parallelism,
-            self._opened.grouping,
             self._local,
             self._opened.closing,
         )

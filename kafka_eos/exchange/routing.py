@@ -18,7 +18,7 @@ from kafka_eos.limits import LIMITS
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
 from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
 from kafka_eos.records import Batch
-from kafka_eos.state.keygroups import GROUPING, Grouping, subtask_of
+from kafka_eos.state.keygroups import group_of, subtask_of
 
 Parts = Iterator[tuple[int, Batch[Any]]]
 """Target subtask and its rows, in the order of the batch."""
@@ -27,11 +27,11 @@ Restorer = Callable[[int, Batch[Any]], Parts]
 """Takes the number of a frame among all that a checkpoint holds, and its rows."""
 
 
-def router(node: Node, subtask: int, parallelism: int, grouping: Grouping = GROUPING) -> Router:
+def router(node: Node, subtask: int, parallelism: int) -> Router:
     """What splits the output of an exchange node, for one sending subtask."""
     match node:
         case KeyBy(key_codec=codec):
-            return _by_key(_Owners(codec, parallelism, grouping))
+            return _by_key(_Owners(codec, parallelism))
         case Feedback() | Forward():
             return lambda batch: iter([(subtask, batch)])
         case _ if node.partitioning is Partitioning.BROADCAST:
@@ -40,9 +40,7 @@ def router(node: Node, subtask: int, parallelism: int, grouping: Grouping = GROU
             return _in_turn(subtask, parallelism)
 
 
-def restorer(
-    plan: Plan, node: Node, parallelism: int, positions: Mapping[str, Positions], grouping: Grouping = GROUPING
-) -> Restorer:
+def restorer(plan: Plan, node: Node, parallelism: int, positions: Mapping[str, Positions]) -> Restorer:
     """What splits the rows that a checkpoint holds on their way through ``node``, at whatever parallelism it was made.
 
     Raises PlanError for rows that should go where their split is read, if no number at its end tells which split
@@ -50,10 +48,10 @@ def restorer(
     """
     match node:
         case KeyBy():
-            by_key = router(node, 0, parallelism, grouping)
+            by_key = router(node, 0, parallelism)
             return lambda _, batch: by_key(batch)
         case Forward():
-            return _to_those_who_had_them(plan, node, parallelism, positions, grouping)
+            return _to_those_who_had_them(plan, node, parallelism, positions)
         case _ if node.name in plan.copying:
             return partial(_not_for_all, node)
         case _:
@@ -69,14 +67,12 @@ def _not_for_all(node: Node, number: int, batch: Batch[Any]) -> Parts:
     )
 
 
-def _to_those_who_had_them(
-    plan: Plan, forward: Node, parallelism: int, positions: Mapping[str, Positions], grouping: Grouping
-) -> Restorer:
+def _to_those_who_had_them(plan: Plan, forward: Node, parallelism: int, positions: Mapping[str, Positions]) -> Restorer:
     """Rows that have stayed in their subtask go to the one that later rows of the same split, or key, will be in."""
     dealt = {(source, lane): by for source, lane, by in _ways(plan, forward)}
-    by_key = {by.name: router(by, 0, parallelism, grouping) for by in dealt.values() if isinstance(by, KeyBy)}
+    by_key = {by.name: router(by, 0, parallelism) for by in dealt.values() if isinstance(by, KeyBy)}
     # What reads these rows has state of their keys, so they go there whatever way an older plan had brought them.
-    keyed = next((router(by, 0, parallelism, grouping) for by in plan.key_bys(forward.name) if not by.local), None)
+    keyed = next((router(by, 0, parallelism) for by in plan.key_bys(forward.name) if not by.local), None)
 
     def split(number: int, batch: Batch[Any]) -> Parts:
         if keyed is not None and batch.keys is not None:
@@ -88,7 +84,7 @@ def _to_those_who_had_them(
                 _check_numbered(forward, positions.get(name, {}))
                 return _by_split(batch, parallelism)
             case Node(sets_timers=True):
-                return _by_group(batch, parallelism, grouping)
+                return _by_group(batch, parallelism)
             case _:  # spread, copied, or come back in a loop: no order holds between them
                 return iter([(number % parallelism, batch)])
 
@@ -123,27 +119,26 @@ def _by_split(batch: Batch[Any], parallelism: int) -> Parts:
     return _parts(batch, [subtask_of_split(SplitId(f"{topic}/{partitions[row]}"), parallelism) for row in batch.rows])
 
 
-def _by_group(batch: Batch[Any], parallelism: int, grouping: Grouping) -> Parts:
+def _by_group(batch: Batch[Any], parallelism: int) -> Parts:
     """Of firings, whose key group stands where a partition would.
 
     Behind ``key_by(local=True)`` nothing tells who had the key; rows of a key stay together, and in order.
     """
     groups = batch.origin.partitions
-    return _parts(batch, [subtask_of(KeyGroup(groups[row]), parallelism, grouping.groups) for row in batch.rows])
+    return _parts(batch, [subtask_of(KeyGroup(groups[row]), parallelism) for row in batch.rows])
 
 
 class _Owners(dict[Any, int]):
     """Owner of a key, computed on first use."""
 
-    def __init__(self, codec: Codec[Any], parallelism: int, grouping: Grouping) -> None:
+    def __init__(self, codec: Codec[Any], parallelism: int) -> None:
         super().__init__()
-        self._encode, self._parallelism, self._grouping = codec.encode, parallelism, grouping
+        self._encode, self._parallelism = codec.encode, parallelism
 
     def __missing__(self, key: Any) -> int:
         if len(self) >= LIMITS.remembered_routes:
             self.clear()
-        group = self._grouping.group(self._encode(key))
-        owner = self[key] = subtask_of(group, self._parallelism, self._grouping.groups)
+        owner = self[key] = subtask_of(group_of(self._encode(key)), self._parallelism)
         return owner
 
 

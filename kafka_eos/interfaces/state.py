@@ -207,8 +207,6 @@ class StateHandle:
 
     Absent is the default: ``kind`` value, no ``namespace``, ``entry`` or ``ttl``; see docs/state.md.
     """
-    key_hash: str = "crc32"
-    """The hash that the key groups of its rows were made by (``state.keygroups``). Absent: the oldest one."""
 
 
 @dataclass(frozen=True, slots=True)

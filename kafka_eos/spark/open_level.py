@@ -45,7 +45,6 @@ from kafka_eos.spark.messages import Did, Report, Spec
 from kafka_eos.spark.quota import Meter
 from kafka_eos.spark.rows import Outbox
 from kafka_eos.state.clocks import wall_clock
-from kafka_eos.state.keygroups import Grouping
 
 _POLL = 0.05
 """Seconds to wait for input when there is none."""
@@ -64,7 +63,7 @@ class Surroundings:
     subtask: int
     attempt: int
     resources: Resources
-    routers: MutableMapping[tuple[str, int, Grouping], Router]
+    routers: MutableMapping[tuple[str, int], Router]
 
 
 class OpenLevel:
@@ -166,13 +165,13 @@ class OpenLevel:
         return send
 
     def _router(self, node: Node) -> Router:
-        """By key it is the same in every epoch with one grouping, and it remembers the owners of keys."""
+        """By key it is the same in every epoch, and it remembers the owners of keys."""
         spec, around = self._spec, self._around
         if node.partitioning is not Partitioning.HASH:
-            return router(node, around.subtask, spec.parallelism, self._opened.grouping)
-        key = (node.name, spec.parallelism, self._opened.grouping)
+            return router(node, around.subtask, spec.parallelism)
+        key = (node.name, spec.parallelism)
         if key not in around.routers:
-            around.routers[key] = router(node, around.subtask, spec.parallelism, self._opened.grouping)
+            around.routers[key] = router(node, around.subtask, spec.parallelism)
         return around.routers[key]
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:

@@ -40,7 +40,6 @@ from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, decode_watermark, encode
 from kafka_eos.spark.open_level import OpenLevel, Surroundings
 from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
-from kafka_eos.state.keygroups import Grouping
 
 
 class EpochTask:
@@ -141,7 +140,7 @@ class _Process:
         roots = self.settings.local_dirs(self.plan.name)
         self.disks = [LocalDisk(storage, root / "spark", spec.term) for root in roots]
         self.resources = Resources()
-        self.routers: dict[tuple[str, int, Grouping], Router] = {}
+        self.routers: dict[tuple[str, int], Router] = {}
         self._epoch = -1
 
     def begin(self, spec: Spec) -> None:

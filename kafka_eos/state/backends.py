@@ -33,8 +33,8 @@ from kafka_eos.state.clocks import UNKNOWN, passing, time_of, wall_clock
 from kafka_eos.state.copies import COPY
 from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
 from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, UNFIRED, WATERMARKS, Evolution, carried, describe
-from kafka_eos.state.keygroups import GROUPING, Grouping, group_prefix
-from kafka_eos.state.layout import Layout, Span, regrouped, span_of
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
+from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import LOCAL, check_new, is_local
 from kafka_eos.state.memory import CopyStore
 from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, floors, taken
@@ -64,7 +64,6 @@ class KeyedStateBackend:
         restored: Mapping[str, tuple[dict[str, Json], Marks]],
         key_groups: range,
         cache_entries: int,
-        grouping: Grouping,
         clock: Callable[[], int],
         passing: Callable[[], int],
         clean_rows: int,
@@ -84,8 +83,8 @@ class KeyedStateBackend:
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
         self._bounds = bounds(key_groups)
-        self._groups = range(grouping.groups) if local or isinstance(store, CopyStore) else key_groups
-        self._cache_entries, self._grouping = cache_entries, grouping
+        self._groups = range(MAX_KEY_GROUPS) if local or isinstance(store, CopyStore) else key_groups
+        self._cache_entries = cache_entries
         self._clock, self._passing, self._clean_rows = clock, passing, clean_rows
         self._open: dict[str, _State | PendingTimers] = {}
 
@@ -98,7 +97,7 @@ class KeyedStateBackend:
 
     def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
         rows, _ = self._opened(descriptor)
-        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
+        given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         name = descriptor.name
         of_subtask = self._floors.get(name, ()), self._bounds, self._pending.get(name)
         found = self._open[name] = PendingTimers(*given, *of_subtask)
@@ -107,8 +106,8 @@ class KeyedStateBackend:
     def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
         rows, marks = self._opened(descriptor)
         # Without the mark rows were written by an earlier version, or offline.
-        newest = marks[NEWEST] if NEWEST in marks else _last(rows, Layout(descriptor, self._grouping))
-        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
+        newest = marks[NEWEST] if NEWEST in marks else _last(rows, Layout(descriptor))
+        given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         found = self._open[descriptor.name] = PaneState(*given, newest)
         return found
 
@@ -144,9 +143,9 @@ class KeyedStateBackend:
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
     def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> CachedValueState[Any]:
-        given = (self._operator, descriptor, rows, self._groups, self._grouping, self._cache_entries)
+        given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         if descriptor.kind == "list":
-            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor, self._grouping))
+            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor))
             return CachedListState(*given, first=first)
         if descriptor.entry is None and descriptor.namespace is None:
             return CachedValueState(*given)
@@ -166,7 +165,7 @@ class KeyedStateBackend:
             failpoints.hit("snapshot.upload")
             files = upload_files(storage)
             failpoints.hit("snapshot.uploaded")
-            return StateHandle(self._operator, self._store.kind, self._bounds, files, states, self._grouping.key_hash)
+            return StateHandle(self._operator, self._store.kind, self._bounds, files, states)
 
         return upload
 
@@ -211,7 +210,6 @@ def open_backend(
     handles: Sequence[StateHandle],
     storage: CheckpointStorage,
     cache_entries: int = 1_000_000,
-    grouping: Grouping = GROUPING,
     *,
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
@@ -226,9 +224,9 @@ def open_backend(
 
     ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
     the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. ``handles`` are those of all subtasks. One of this backend, this very range and this ``grouping`` is taken
-    as it is; others are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch;
-    ``passing`` how much of it has passed.
+    a state. ``handles`` are those of all subtasks. One of this backend and this very range is taken as it is; others
+    are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch; ``passing`` how
+    much of it has passed.
 
     ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``by_split``: so they
     are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits. ``copied``:
@@ -243,30 +241,29 @@ def open_backend(
     """
     token(operator, "operator name")
     scattered = any(map(is_local, handles))
-    handles = taken(operator, key_groups, handles, grouping, local=local, of_all=by_split or copied)
+    handles = taken(operator, key_groups, handles, local=local, of_all=by_split or copied)
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    whole = None if copied else as_it_is(kind, key_groups, handles, grouping)
+    whole = None if copied else as_it_is(kind, key_groups, handles)
     local = local or by_split
-    options, groups = options or StateOptions(), range(grouping.groups) if local or copied else key_groups
+    options, groups = options or StateOptions(), range(MAX_KEY_GROUPS) if local or copied else key_groups
     restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
     store = CopyStore(directory, key_groups) if copied else _opened(kind, directory, whole, restoration, options)
     for number, handle in enumerate(handles if not whole else ()):
-        _import(store, handle, groups, grouping, restoration, directory / f"restore-{number}", scattered)
+        _import(store, handle, groups, restoration, directory / f"restore-{number}", scattered)
     return KeyedStateBackend(
         operator,
         store,
         described(operator, handles),
         key_groups,
         cache_entries,
-        grouping,
         clock,
         passing,
         options.ttl_cleanup_rows,
         local,
-        cursors(handles, grouping),
-        floors(handles, key_groups, grouping, local=local),
+        cursors(handles),
+        floors(handles, key_groups, local=local),
         _pending(whole),
         restoration.converted,
         compared,
@@ -296,7 +293,6 @@ def _import(
     store: Store,
     handle: StateHandle,
     groups: range,
-    grouping: Grouping,
     restoration: Restoration,
     scratch: Path,
     scattered: bool,
@@ -306,10 +302,7 @@ def _import(
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
-    other, spans = handle.key_hash != grouping.key_hash, _spans(handle)
     for state, block in _READERS[handle.backend](handle, restoration, scratch):
-        if other:
-            block = regrouped(block, spans[state], grouping)
         own = [row for row in block if first <= row[0] < end]
         if scattered:
             check_new(store.rows(state), own, handle.operator, state)
@@ -322,11 +315,6 @@ def _pending(whole: StateHandle | None) -> dict[str, int]:
     """How many timers there are, by name, where the rows are those of one handle."""
     stored = () if whole is None else whole.states
     return {str(state["name"]): told for state in stored if type(told := state.get(PENDING)) is int}
-
-
-def _spans(handle: StateHandle) -> dict[str, Span]:
-    """By state: where the key is in its row keys."""
-    return {str(state["name"]): span_of(state) for state in handle.states}
 
 
 def _next(rows: Rows, layout: Layout) -> int:

@@ -31,7 +31,7 @@ from kafka_eos.schemas import Counted, KeyCodec, state_codec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.edits import EditedOperator
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, Grouping
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.state.local import is_local
 from kafka_eos.state.savepoints import canonical, carry
 from kafka_eos.state.snapshot import Snapshot, descriptor_of
@@ -137,10 +137,10 @@ class SavepointBuilder:
         with self, savepoints.staged(Path(path)) as draft:
             base = None if self._base is None else self._base.content
             handles = [handle for edited in self._edited.values() for handle in edited.snapshot(self._store)]
-            operators = canonical(handles, self._store, draft, self._key_groups)
+            operators = canonical(handles, self._store, draft)
             in_flight: tuple[InFlight, ...] = ()
             if self._base is not None:
-                operators += canonical(self._untouched(), self._base.storage, draft, self._key_groups)
+                operators += canonical(self._untouched(), self._base.storage, draft)
                 in_flight = self._base.content.in_flight
                 carry(in_flight, self._base.storage, draft)
             savepoint = Savepoint(
@@ -150,7 +150,7 @@ class SavepointBuilder:
                 term=0 if base is None else base.term,
                 created_at=savepoints.now_ms(),
                 plan="" if base is None else base.plan,
-                max_key_groups=self._key_groups,
+                max_key_groups=MAX_KEY_GROUPS,
                 sources=self._positions(),
                 operators=tuple(sorted(operators, key=lambda handle: (handle.operator, handle.key_groups))),
                 in_flight=in_flight,
@@ -203,22 +203,14 @@ class SavepointBuilder:
             # Local state is edited where it is: brought together, nobody could divide it again.
             parts = [[handle] for handle in handles] if local else [handles]
             backends = [self._backend(operator, part, local) for part in parts]
-            self._edited[operator] = EditedOperator(operator, backends, self._grouping)
+            self._edited[operator] = EditedOperator(operator, backends)
         return self._edited[operator]
 
     def _backend(self, operator: str, handles: Sequence[StateHandle], local: bool) -> StateBackend:
-        first, last = handles[0].key_groups if local else (0, self._key_groups - 1)
+        first, last = handles[0].key_groups if local else (0, MAX_KEY_GROUPS - 1)
         directory, groups = self._directory / f"operator-{next(self._serial)}", range(first, last + 1)
-        given = (self._store, LIMITS.builder_cache_entries, self._grouping)
+        given = (self._store, LIMITS.builder_cache_entries)
         return open_backend("rocksdb", operator, directory, groups, handles, *given, local=local)
-
-    @property
-    def _grouping(self) -> Grouping:
-        return Grouping(groups=self._key_groups)
-
-    @property
-    def _key_groups(self) -> int:
-        return MAX_KEY_GROUPS if self._base is None else self._base.max_key_groups
 
     def _brought(self, operator: str) -> list[StateHandle]:
         """What is there of an operator, with its files in the scratch store: a snapshot refers to them there."""

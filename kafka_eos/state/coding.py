@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from kafka_eos.calls import each
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import Codec, StateDescriptor
-from kafka_eos.state.keygroups import Grouping, group_prefix
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.rows import Rows
 
@@ -22,16 +22,13 @@ T = TypeVar("T")
 class CodedRows(Generic[T]):
     """Of one state in one subtask."""
 
-    def __init__(
-        self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, grouping: Grouping
-    ) -> None:
+    def __init__(self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range) -> None:
         self.descriptor = descriptor
         self._where = f"state {descriptor.name!r} of operator {operator!r}"
-        self._rows, self._grouping = rows, grouping
-        self._layout = Layout(descriptor, grouping)
-        self._groups = groups
+        self._rows, self._groups = rows, groups
+        self._layout = Layout(descriptor)
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
-        self._whole = groups == range(grouping.groups)
+        self._whole = groups == range(MAX_KEY_GROUPS)
 
     def place(self, row_key: bytes) -> Any:
         """The place that a row belongs to."""

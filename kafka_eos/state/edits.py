@@ -14,7 +14,6 @@ from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Codec, StateBackend, StateDescriptor, StateHandle, ValueState
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.layout import Layout
 
 _ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["time"]}
@@ -24,8 +23,8 @@ _ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["t
 class EditedOperator:
     """``backends``: one for all keys; or those of the subtasks, where keys have to stay with theirs."""
 
-    def __init__(self, operator: str, backends: Sequence[StateBackend], grouping: Grouping) -> None:
-        self._operator, self._backends, self._grouping = operator, backends, grouping
+    def __init__(self, operator: str, backends: Sequence[StateBackend]) -> None:
+        self._operator, self._backends = operator, backends
         self._states: dict[str, EditedState] = {}
 
     def __contains__(self, state: str) -> bool:
@@ -35,7 +34,7 @@ class EditedOperator:
         """Open a state, once, before it is edited. ConfigError if it is stored as something else."""
         where = f"state {descriptor.name!r} of operator {self._operator!r}"
         parts = [backend.value(descriptor) for backend in self._backends]
-        self._states[descriptor.name] = EditedState(where, descriptor, parts, self._grouping)
+        self._states[descriptor.name] = EditedState(where, descriptor, parts)
 
     def __getitem__(self, state: str) -> EditedState:
         return self._states[state]
@@ -51,11 +50,9 @@ class EditedOperator:
 class EditedState:
     """One state, in all subtasks."""
 
-    def __init__(
-        self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]], grouping: Grouping
-    ) -> None:
+    def __init__(self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]]) -> None:
         self._where, self._descriptor, self._parts = where, descriptor, parts
-        self._layout = Layout(descriptor, grouping)
+        self._layout = Layout(descriptor)
 
     def put(self, place: Any, value: Any) -> None:
         """Set the value of a place; it is the only one of that place in any subtask then."""

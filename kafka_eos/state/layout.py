@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_eos.interfaces import Codec, Json, StateDescriptor
-from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
-from kafka_eos.state.rows import Row
+from kafka_eos.state.keygroups import GROUP_BYTES, prefix_of, row_keys
 
 _LONG = 255
 _LONG_BYTES = 4
@@ -32,7 +31,7 @@ _HEADS = [bytes([size]) for size in range(_LONG)]
 class Layout:
     """The row keys of one state. Encodes parts with the state's codecs: raises what they raise."""
 
-    def __init__(self, descriptor: StateDescriptor[Any], grouping: Grouping) -> None:
+    def __init__(self, descriptor: StateDescriptor[Any]) -> None:
         rest = [codec for codec in (descriptor.namespace, descriptor.entry) if codec is not None]
         self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
         self.plain = not rest
@@ -43,7 +42,6 @@ class Layout:
         given = (("namespace", descriptor.namespace), (last, descriptor.entry))
         self.parts = ("key", *(name for name, codec in given if codec is not None))
         """What the parts of a place are called."""
-        self._grouping = grouping
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
         encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else encode
@@ -55,14 +53,14 @@ class Layout:
 
     def finish(self, encoded: list[bytes]) -> list[bytes]:
         """The second half, for many at once."""
-        return self._grouping.row_keys(encoded) if self.plain else encoded
+        return row_keys(encoded) if self.plain else encoded
 
     def prefix(self, parts: Sequence[Any]) -> bytes:
         """What all row keys begin with whose places begin with ``parts``, fewer than a place has; others may, too."""
         if self.timed:
-            return group_prefix(self._grouping.group(self.codecs[0].encode(parts[0])))
+            return prefix_of(self.codecs[0].encode(parts[0]))
         encoded = [codec.encode(part) for codec, part in zip(self.codecs, parts, strict=False)]
-        return group_prefix(self._grouping.group(encoded[0])) + b"".join(map(_sized, encoded))
+        return prefix_of(encoded[0]) + b"".join(map(_sized, encoded))
 
     def place(self, row_key: bytes) -> Any:
         """The place of a row key: a key, or a tuple of key, namespace, entry. ValueError if it is not one."""
@@ -79,18 +77,18 @@ class Layout:
 
     def _encode(self, place: Any) -> bytes:
         *front, last = [codec.encode(part) for codec, part in zip(self.codecs, place, strict=True)]
-        return self._grouping.prefix(front[0]) + b"".join(map(_sized, front)) + last
+        return prefix_of(front[0]) + b"".join(map(_sized, front)) + last
 
     def _entry(self, place: Any) -> bytes:
         """What ``_encode`` gives, without its loops: most places have two parts, and there are many of them."""
         key, last = place
         encoded = self._key(key)
-        return self._grouping.prefix(encoded) + _sized(encoded) + self._last(last)
+        return prefix_of(encoded) + _sized(encoded) + self._last(last)
 
     def _timed(self, place: Any) -> bytes:
         key, time = place
         encoded = self._key(key)
-        return self._grouping.prefix(encoded) + self._last(time) + encoded
+        return prefix_of(encoded) + self._last(time) + encoded
 
 
 Span = Callable[[bytes], tuple[int, int]]
@@ -104,15 +102,6 @@ def span_of(description: Mapping[str, Json]) -> Span:
     if "namespace" in description or "entry" in description:
         return lambda row_key: _span(row_key, GROUP_BYTES)
     return lambda row_key: (GROUP_BYTES, len(row_key))
-
-
-def regrouped(rows: Iterable[Row], span: Span, grouping: Grouping) -> list[Row]:
-    """The same rows, each in the group that ``grouping`` puts its key into. ValueError if a row key is not one."""
-    found: list[Row] = []
-    for row_key, value in rows:
-        start, end = span(row_key)
-        found.append((group_prefix(grouping.group(row_key[start:end])) + row_key[GROUP_BYTES:], value))
-    return found
 
 
 def in_time_order(row_key: bytes) -> bytes:

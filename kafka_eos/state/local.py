@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from kafka_eos.errors import ConfigError
 from kafka_eos.interfaces import StateHandle
 from kafka_eos.state.evolution import split
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 from kafka_eos.state.rows import Row, Rows
 
 LOCAL = "local"
@@ -25,11 +26,9 @@ def is_local(handle: StateHandle) -> bool:
     return any(LOCAL in split(described)[1] for described in handle.states)
 
 
-def of_same_subtask(
-    operator: str, key_groups: range, handles: Sequence[StateHandle], max_key_groups: int
-) -> list[StateHandle]:
+def of_same_subtask(operator: str, key_groups: range, handles: Sequence[StateHandle]) -> list[StateHandle]:
     """What the subtask of ``key_groups`` continues: its own handle, or all if it is the only one. Else ConfigError."""
-    if key_groups == range(max_key_groups) or not handles:
+    if key_groups == range(MAX_KEY_GROUPS) or not handles:
         return list(handles)
     own = [h for h in handles if is_local(h) and h.key_groups == (key_groups.start, key_groups.stop - 1)]
     if len(own) == 1:

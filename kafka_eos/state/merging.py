@@ -13,7 +13,6 @@ from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Json, StateHandle
 from kafka_eos.state import rocksdb
 from kafka_eos.state.evolution import CURSOR, WATERMARKS, split
-from kafka_eos.state.keygroups import GROUPING, Grouping, key_group_range
 from kafka_eos.state.local import is_local, of_same_subtask
 from kafka_eos.state.timers import Floor
 
@@ -29,7 +28,6 @@ def taken(
     operator: str,
     key_groups: range,
     handles: Sequence[StateHandle],
-    grouping: Grouping,
     *,
     local: bool,
     of_all: bool,
@@ -42,8 +40,8 @@ def taken(
     if of_all:
         return list(handles)
     if local:
-        return of_same_subtask(operator, key_groups, handles, grouping.groups)
-    if any(map(is_local, handles)) or any(handle.key_hash != grouping.key_hash for handle in handles):
+        return of_same_subtask(operator, key_groups, handles)
+    if any(map(is_local, handles)):
         return list(handles)
     return [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
 
@@ -55,31 +53,13 @@ def _check_cover(operator: str, groups: range, handles: Sequence[StateHandle]) -
         raise Bug(f"operator {operator!r} needs each of key groups {groups} once, and was handed {list(handles)}")
 
 
-def as_it_is(kind: str, key_groups: range, handles: Sequence[StateHandle], grouping: Grouping) -> StateHandle | None:
+def as_it_is(kind: str, key_groups: range, handles: Sequence[StateHandle]) -> StateHandle | None:
     """The only handle of a share if it can be opened in place; None if rows must be taken out of handles."""
     if len(handles) != 1:
         return None
     (handle,) = handles
-    fits = handle.key_groups == bounds(key_groups) and handle.key_hash == grouping.key_hash
-    return handle if fits and _is_database(handle, kind) else None
-
-
-def grouping_of(kind: str, handles: Sequence[StateHandle], parallelism: int) -> Grouping:
-    """How a session groups its keys that continues ``handles``, those of all its operators.
-
-    By the present hash, but by the one that the rows have if all of them can be taken as they are. So an older hash
-    goes on in place, and ends when the rows are gone through anyway: with another number of subtasks or another
-    backend, and from a savepoint.
-    Rule: whoever routes or stores keys of a session asks here, with the same handles, and all get the same answer.
-    """
-    shares = {bounds(key_group_range(subtask, parallelism)) for subtask in range(parallelism)}
-    as_they_are = all(handle.key_groups in shares and _is_database(handle, kind) for handle in handles)
-    hashes = {handle.key_hash for handle in handles}
-    return Grouping(hashes.pop()) if as_they_are and len(hashes) == 1 else GROUPING
-
-
-def _is_database(handle: StateHandle, kind: str) -> bool:
-    return kind == rocksdb.KIND == handle.backend
+    is_database = kind == rocksdb.KIND == handle.backend
+    return handle if is_database and handle.key_groups == bounds(key_groups) else None
 
 
 def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Marks]]:
@@ -95,15 +75,13 @@ def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[
     return found
 
 
-def floors(
-    handles: Sequence[StateHandle], key_groups: range, grouping: Grouping, *, local: bool
-) -> dict[str, list[Floor]]:
+def floors(handles: Sequence[StateHandle], key_groups: range, *, local: bool) -> dict[str, list[Floor]]:
     """The event times that the share's key groups have come to, by the name of the timers.
 
-    Where keys are of any group, or their groups by another hash, the least of all of them is what can be said.
+    Where keys are of any group, the least of all of them is what can be said.
     """
     found: dict[str, list[Floor]] = {}
-    mixed = local or any(is_local(handle) or handle.key_hash != grouping.key_hash for handle in handles)
+    mixed = local or any(map(is_local, handles))
     for state in (state for handle in handles for state in handle.states if WATERMARKS in state):
         told: Any = state[WATERMARKS]
         found.setdefault(str(state["name"]), []).extend((first, last, time) for first, last, time in told)
@@ -116,7 +94,7 @@ def floors(
     }
 
 
-def cursors(handles: Sequence[StateHandle], grouping: Grouping) -> dict[str, bytes]:
-    """Where the clean-up of each state had come to; of several subtasks together, or regrouped, it begins anew."""
-    states = handles[0].states if len(handles) == 1 and handles[0].key_hash == grouping.key_hash else ()
+def cursors(handles: Sequence[StateHandle]) -> dict[str, bytes]:
+    """Where the clean-up of each state had come to; of several subtasks together it begins anew."""
+    states = handles[0].states if len(handles) == 1 else ()
     return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}

@@ -19,7 +19,7 @@ from kafka_eos.interfaces import StateDescriptor, Taken
 from kafka_eos.limits import LIMITS
 from kafka_eos.state.coding import CodedRows
 from kafka_eos.state.entries import overlaid, pages
-from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
+from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, groups_of, row_keys
 from kafka_eos.state.layout import TIME_BYTES, after
 from kafka_eos.state.rows import Rows
 from kafka_eos.state.timers import TimeCodec
@@ -43,12 +43,11 @@ class PaneState(CodedRows[T]):
         descriptor: StateDescriptor[T],
         rows: Rows,
         groups: range,
-        grouping: Grouping,
         limit: int,
         newest: int | None,
     ) -> None:
         """``newest``: no row that there is now belongs to a later pane; None if there are no rows."""
-        super().__init__(operator, descriptor, rows, groups, grouping)
+        super().__init__(operator, descriptor, rows, groups)
         self._limit, self._newest, self._before = limit, newest, newest
         """``_before``: what was the newest when this was opened."""
         self._held: dict[int, dict[Any, T]] = {}
@@ -178,7 +177,7 @@ class PaneState(CodedRows[T]):
 
     def _divide(self, keys: list[Any], by_group: dict[int, list[tuple[bytes, Any]]]) -> None:
         encoded = self._encoded_keys(keys)
-        for group, row, key in zip(self._grouping.groups_of(encoded), encoded, keys, strict=True):
+        for group, row, key in zip(groups_of(encoded), encoded, keys, strict=True):
             by_group.setdefault(group, []).append((row, key))
 
     def _of_group(self, pane: int, group: int, here: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any, T]]:
@@ -291,7 +290,7 @@ class PaneState(CodedRows[T]):
         return self._encoded(self.descriptor.key.encode, keys)
 
     def _of_pane(self, pane: int, encoded: list[bytes]) -> list[bytes]:
-        rows = self._grouping.row_keys(encoded, _encode_time(pane))
+        rows = row_keys(encoded, _encode_time(pane))
         if not self._whole:
             self._own(min(rows), max(rows))
         return rows

@@ -28,7 +28,7 @@ from kafka_eos.limits import LIMITS
 from kafka_eos.state import memory
 from kafka_eos.state.evolution import MARKS, WATERMARKS, split
 from kafka_eos.state.handles import StoredRows, opened
-from kafka_eos.state.keygroups import GROUP_BYTES, key_group_range, subtask_of
+from kafka_eos.state.keygroups import GROUP_BYTES, MAX_KEY_GROUPS, key_group_range, subtask_of
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
 
@@ -66,7 +66,7 @@ class Pinned:
         """Finish it; durable on return. Raises CorruptCheckpoint, OSError; then there is no savepoint."""
         with self._cleanup:
             source = SavepointFiles(self.draft.work, ordered=False)
-            operators = canonical(self.manifest.states, source, self.draft, self.manifest.max_key_groups)
+            operators = canonical(self.manifest.states, source, self.draft)
             carry(self.manifest.in_flight, source, self.draft)
             savepoint = Savepoint(
                 job=self.manifest.job,
@@ -127,42 +127,40 @@ def carry(in_flight: Iterable[InFlight], source: CheckpointStorage, draft: Savep
 
 
 def canonical(
-    handles: Iterable[StateHandle], source: CheckpointStorage, draft: SavepointDraft, max_key_groups: int
+    handles: Iterable[StateHandle], source: CheckpointStorage, draft: SavepointDraft
 ) -> tuple[StateHandle, ...]:
     """Store the rows of ``handles``, all in ``source``, into the draft; returns handles for them, sorted.
 
-    Rows stay in their key groups; the handles of an operator have them by one hash, as all of an epoch do.
+    Rows stay in their key groups.
     """
     by_operator = itertools.groupby(sorted(handles, key=attrgetter("operator")), key=attrgetter("operator"))
     return tuple(
-        handle
-        for operator, found in by_operator
-        for handle in _operator(operator, list(found), source, draft, max_key_groups)
+        handle for operator, found in by_operator for handle in _operator(operator, list(found), source, draft)
     )
 
 
 def _operator(
-    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, draft: SavepointDraft, max_key_groups: int
+    operator: str, handles: Sequence[StateHandle], source: CheckpointStorage, draft: SavepointDraft
 ) -> Iterator[StateHandle]:
     if len(handles) > 1 and any(map(is_local, handles)):
         # Nobody else can tell which subtask needs which of their keys.
         for handle in handles:
-            (alone,) = _operator(operator, [handle], source, draft, max_key_groups)
+            (alone,) = _operator(operator, [handle], source, draft)
             yield replace(alone, key_groups=handle.key_groups)
         return
     size = 0 if any(map(is_local, handles)) else sum(file.size for handle in handles for file in handle.files)
-    parts = min(max(1, -(-size // LIMITS.savepoint_part_bytes)), max_key_groups)
+    parts = min(max(1, -(-size // LIMITS.savepoint_part_bytes)), MAX_KEY_GROUPS)
     described = _described(handles)
     stored: list[list[FileRef]] = [[] for _ in range(parts)]
     with opened(handles, source, draft.work) as rows:
         for state in sorted(described):
-            for part, ref in _state(state, rows, draft, parts, max_key_groups):
+            for part, ref in _state(state, rows, draft, parts):
                 stored[part].append(ref)
     states = tuple(described[name] for name in sorted(described))
     for part, refs in enumerate(stored):
-        groups = key_group_range(part, parts, max_key_groups)
+        groups = key_group_range(part, parts)
         bounds = groups.start, groups.stop - 1
-        yield StateHandle(operator, memory.KIND, bounds, tuple(refs), states, handles[0].key_hash)
+        yield StateHandle(operator, memory.KIND, bounds, tuple(refs), states)
 
 
 def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
@@ -185,12 +183,12 @@ def _described(handles: Iterable[StateHandle]) -> dict[str, Mapping[str, Json]]:
 
 
 def _state(
-    state: str, sources: Iterable[StoredRows], draft: SavepointDraft, parts: int, max_key_groups: int
+    state: str, sources: Iterable[StoredRows], draft: SavepointDraft, parts: int
 ) -> Iterator[tuple[int, FileRef]]:
     """Store the rows of one state, a file a part that has rows."""
 
     def part_of(row: Row) -> int:
-        return 0 if parts == 1 else subtask_of(_group(row), parts, max_key_groups)
+        return 0 if parts == 1 else subtask_of(_group(row), parts)
 
     rows = itertools.chain.from_iterable(source.scan(state) for source in sources)
     for part, found in itertools.groupby(rows, key=part_of):

@@ -31,7 +31,7 @@ from kafka_eos.state.clocks import UNKNOWN
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import DEFINITION, split
 from kafka_eos.state.handles import Scan, opened
-from kafka_eos.state.keygroups import Grouping
+from kafka_eos.state.keygroups import check_key_groups, group_of
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
@@ -55,14 +55,13 @@ class StateInfo:
     bytes: int
     """Size of the operator's files that this state is in; with RocksDB states share files."""
     description: Mapping[str, Json]
-    key_hash: str
-    """The hash that its keys are grouped by."""
 
 
 class Snapshot:
     """Positions and state of one savepoint, or of one committed epoch of a job. Make it with ``open``."""
 
     def __init__(self, path: Path | str, storage: CheckpointStorage, content: Savepoint | Manifest) -> None:
+        check_key_groups(str(path), content.max_key_groups)
         self.path, self.storage, self.content = path, storage, content
         self.handles: tuple[StateHandle, ...] = content.operators if isinstance(content, Savepoint) else content.states
 
@@ -95,10 +94,6 @@ class Snapshot:
         return self.content.epoch
 
     @property
-    def max_key_groups(self) -> int:
-        return self.content.max_key_groups
-
-    @property
     def sources(self) -> dict[str, Positions]:
         """Where to read next, by source operator and split."""
         return self.content.sources
@@ -115,7 +110,7 @@ class Snapshot:
                 name, kind = str(described["name"]), str(described.get("kind", "value"))
                 size = sum(file.size for file in handle.files if file.name.partition(".")[0] == name or _shared(handle))
                 before = found[name].bytes if name in found else 0
-                found[name] = StateInfo(operator, name, kind, before + size, described, handle.key_hash)
+                found[name] = StateInfo(operator, name, kind, before + size, described)
         return found
 
     def handles_of(self, operator: str) -> tuple[StateHandle, ...]:
@@ -134,14 +129,14 @@ class Snapshot:
         ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
         """
         info = self._info(operator, state)
-        decode = _Decoder(info, self.max_key_groups)
+        decode = _Decoder(info)
         with self._rows(info, self.handles_of(operator)) as rows:
             yield from (decoded for row in rows if (decoded := decode(row)) is not None)
 
     def get(self, operator: str, state: str | None, key: Any) -> Any:
         """The value of a key, or None; of a state with namespaces or entries, a dict of them (of tuples, if both)."""
         found = dict(self.find(operator, state, key))
-        if _Decoder(self._info(operator, state), self.max_key_groups).layout.plain:
+        if _Decoder(self._info(operator, state)).layout.plain:
             return found.get(key)
         return {place[1] if len(place) == 2 else place[1:]: value for place, value in found.items()}
 
@@ -153,9 +148,9 @@ class Snapshot:
         info = self._info(operator, state)
         if namespace is not EVERY:
             return self._in_namespace(info, key, namespace)
-        decode = _Decoder(info, self.max_key_groups)
+        decode = _Decoder(info)
         layout = decode.layout
-        group = decode.grouping.group(layout.codecs[0].encode(key))
+        group = group_of(layout.codecs[0].encode(key))
         first = layout.row_keys([key])[0] if layout.plain else layout.prefix((key,))
         handles = self.handles_of(operator)
         owners = [h for h in handles if is_local(h) or h.key_groups[0] <= group <= h.key_groups[1]]
@@ -190,7 +185,7 @@ class Snapshot:
 
     def columns(self, operator: str, state: str | None = None) -> list[str]:
         """Of a table of a state: ``key`` and ``value``, between them ``namespace`` and ``entry`` (or ``time``)."""
-        return [*_Decoder(self._info(operator, state), self.max_key_groups).layout.parts, "value"]
+        return [*_Decoder(self._info(operator, state)).layout.parts, "value"]
 
     def batches(self, operator: str, state: str | None = None) -> Iterator[Any]:
         """The same as pyarrow Tables, some thousand rows each."""
@@ -236,10 +231,9 @@ def descriptor_of(description: Mapping[str, Json]) -> StateDescriptor[Any]:
 class _Decoder:
     """Rows to places and values; None for what has expired when it was stored."""
 
-    def __init__(self, info: StateInfo, max_key_groups: int) -> None:
+    def __init__(self, info: StateInfo) -> None:
         descriptor, self._marks = descriptor_of(info.description), split(info.description)[1]
-        self.grouping = Grouping(info.key_hash, max_key_groups)
-        self.layout = Layout(descriptor, self.grouping)
+        self.layout = Layout(descriptor)
         self._ttl = descriptor.ttl
         self._value = descriptor.value if descriptor.ttl is None else Timed(descriptor.value)
 

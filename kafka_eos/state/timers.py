@@ -22,7 +22,7 @@ from kafka_eos.ids import KeyGroup
 from kafka_eos.interfaces import Codec, Json, StateDescriptor
 from kafka_eos.limits import LIMITS
 from kafka_eos.records import BEGINNING
-from kafka_eos.state.keygroups import GROUP_BYTES, Grouping, group_prefix
+from kafka_eos.state.keygroups import GROUP_BYTES, group_of, group_prefix
 from kafka_eos.state.layout import TIME_BYTES, Layout
 from kafka_eos.state.rows import Rows
 
@@ -87,7 +87,6 @@ class PendingTimers:
         descriptor: StateDescriptor[bool],
         rows: Rows,
         groups: range,
-        grouping: Grouping,
         limit: int,
         floors: Sequence[Floor],
         bounds: tuple[int, int],
@@ -100,9 +99,9 @@ class PendingTimers:
         if descriptor.kind != "timer" or descriptor.ttl is not None or descriptor.namespace is not None:
             raise Bug(f"{descriptor} describes no timers")
         self._where = f"timers {descriptor.name!r} of operator {operator!r}"
-        self._key, self._rows, self._grouping = descriptor.key, rows, grouping
+        self._key, self._rows = descriptor.key, rows
         self._limit = min(limit, LIMITS.cached_timers)
-        self._layout = Layout(descriptor, grouping)
+        self._layout = Layout(descriptor)
         self._bounds = bounds
         self._time = min((time for _, _, time in floors), default=BEGINNING)
         self._floors = [floor for floor in floors if floor[2] > self._time]
@@ -134,7 +133,7 @@ class PendingTimers:
     def now(self, key: Any) -> int:
         if not self._floors:
             return self._time
-        return self.reached(self._grouping.group(self._key.encode(key)))
+        return self.reached(group_of(self._key.encode(key)))
 
     def newest(self) -> int:
         return max([self._time, *(time for _, _, time in self._floors)])

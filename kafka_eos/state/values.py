@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from kafka_eos.errors import Bug
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.state.coding import CodedRows
-from kafka_eos.state.keygroups import Grouping
 from kafka_eos.state.rows import Rows
 
 T = TypeVar("T")
@@ -29,10 +28,8 @@ class CachedValueState(CodedRows[T]):
     The trap: keys are dict keys, so 1, 1.0 and True are one key. Give the key codec one type.
     """
 
-    def __init__(
-        self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, grouping: Grouping, limit: int
-    ) -> None:
-        super().__init__(operator, descriptor, rows, groups, grouping)
+    def __init__(self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, limit: int) -> None:
+        super().__init__(operator, descriptor, rows, groups)
         self._limit = limit
         self._cache: dict[Any, T] = {}
         self._dirty: set[Any] = set()

@@ -27,7 +27,7 @@ from kafka_eos.interfaces import FileRef, InFlight
 from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec
 from kafka_eos.state import memory
 from kafka_eos.state.handles import opened
-from kafka_eos.state.keygroups import Grouping
+from kafka_eos.state.keygroups import row_keys
 from tests.audit.job import Job
 from tests.waiting import PATIENCE
 
@@ -140,7 +140,7 @@ def spoiling(job: Job, scratch: Path, operator: str) -> Iterator[dict[str, dict[
 
 
 def row_key(user: str) -> bytes:
-    return Grouping().row_keys([KeyCodec().encode(user)])[0]
+    return row_keys([KeyCodec().encode(user)])[0]
 
 
 def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes_and_what_is_changed_is_named(

@@ -20,8 +20,6 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator.causes import RefusedElsewhere
 from kafka_eos.coordinator.requests import is_running
-from kafka_eos.state.keygroups import OLDEST, PRESENT
-from tests.aged import age, hashes
 from tests.spark.cluster import environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE
@@ -225,29 +223,4 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     job.on_spark(spark, parallelism=2)
 
     same(rows(job.values("output")), totals(map(payment, range(300))))
-    assert job.left_open() == []
-
-
-@pytest.mark.campaign
-def test_state_of_an_older_hash_goes_on_in_place_and_is_regrouped(new_job: NewJob, spark: Any, tmp_path: Path) -> None:
-    """From the embedded engine's checkpoint, with rows under way: by its hash on two tasks, by today's on three."""
-    job = new_job(SHUFFLED, input=3, output=2)
-    feed(job, "input", map(payment, range(1500)))
-    shell = Shell(job)
-    options = ("-p", "2", "--checkpoint-mode", "unaligned", "--checkpoint-interval", "100ms")
-    with shell.running(*options, TEST_PAUSE="0.02", KAFKA_EOS_BATCH_SIZE="50") as process:
-        shell.until(process, lambda: len(found := manifests(job)) > 1 and found[-1].in_flight)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    aged = age(LocalStorage(job.checkpoints / job.name), job.name, tmp_path / "aged")
-    assert aged.in_flight and hashes(aged) == {OLDEST}, "nothing of an older hash to go on from"
-
-    found = []
-    for turn, tasks in enumerate((2, 3, 2)):
-        feed(job, "input", map(payment, range(1500 + turn * 60, 1560 + turn * 60)))
-        job.on_spark(spark, parallelism=tasks)
-        found.append(hashes(manifests(job)[-1]))
-
-    assert found == [{OLDEST}, {PRESENT}, {PRESENT}]
-    same(rows(job.values("output")), totals(map(payment, range(1680))))
     assert job.left_open() == []

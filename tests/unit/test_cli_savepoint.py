@@ -210,7 +210,7 @@ def test_a_job_that_began_without_one_is_refused(home: Path) -> None:
 def test_state_is_listed(home: Path) -> None:
     code, out, _ = kafka_eos(home, "state", "list", f".kafka-eos/{JOB}")
     assert code == 0
-    assert f"job {JOB}, epoch 2, 128 key groups" in out and "counted-avro" in out
+    assert f"job {JOB}, epoch 2\n" in out and "counted-avro" in out
 
     described = [
         json.loads(line)
@@ -220,7 +220,6 @@ def test_state_is_listed(home: Path) -> None:
         ("largest", "accumulator", "value"),
         ("seen", "count", "value"),
         ("seen", "ids", "value"),
-        ("seen", "updates", "value"),
         ("total", "accumulator", "value"),
     ]
 

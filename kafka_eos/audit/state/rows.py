@@ -23,7 +23,7 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CheckpointStorage, Json, StateBackend, StateHandle
 from kafka_eos.schemas import Counted
-from kafka_eos.state.keygroups import GROUP_BYTES, Grouping
+from kafka_eos.state.keygroups import GROUP_BYTES, group_of
 from kafka_eos.state.layout import span_of
 from kafka_eos.state.local import is_local
 from kafka_eos.state.rows import Row
@@ -78,7 +78,7 @@ def stored(at: Checkpoint, form: Form, batches: Iterator[pa.RecordBatch]) -> Ite
     storage, manifest = at.open()
     for batch in batches:
         for (number,) in zip(*columns_of(batch), strict=True):
-            lines = _stored(manifest.states[number], storage, manifest.max_key_groups, form)
+            lines = _stored(manifest.states[number], storage, form)
             yield from _batches(lines, _STORED)
 
 
@@ -134,9 +134,9 @@ def recomputed_alone(
 # ---------------------------------------------------------------- rows of handles
 
 
-def _stored(handle: StateHandle, storage: CheckpointStorage, groups: int, form: Form) -> Iterator[Line]:
+def _stored(handle: StateHandle, storage: CheckpointStorage, form: Form) -> Iterator[Line]:
     first, last = handle.key_groups
-    grouping, local = Grouping(handle.key_hash, groups), is_local(handle)
+    local = is_local(handle)
     for described, rows in states(handle, storage):
         name, span = str(described["name"]), span_of(described)
         if (handle.operator, name) in form.blind:
@@ -144,7 +144,7 @@ def _stored(handle: StateHandle, storage: CheckpointStorage, groups: int, form: 
             continue
         for row_key, value in form.comparable(handle.operator, described, rows):
             key, group = row_key[slice(*span(row_key))], int.from_bytes(row_key[:GROUP_BYTES], "big")
-            at_home = local or (group == grouping.group(key) and first <= group <= last)
+            at_home = local or (group == group_of(key) and first <= group <= last)
             yield handle.operator, name, key, row_key[GROUP_BYTES:], value, not at_home
 
 

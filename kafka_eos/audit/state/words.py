@@ -19,7 +19,7 @@ from kafka_eos.interfaces import Json, StateDescriptor
 from kafka_eos.schemas import Counted
 from kafka_eos.schemas.stored import stored_codec
 from kafka_eos.state.evolution import describe, reader
-from kafka_eos.state.keygroups import GROUPING, group_prefix
+from kafka_eos.state.keygroups import group_prefix
 from kafka_eos.state.layout import Layout
 
 DIFFERENT = "operator string, state string, place binary, value binary, made binary, astray boolean, loose boolean"
@@ -59,7 +59,7 @@ class _State:
     """One state: how its places and values are read and shown."""
 
     def __init__(self, descriptor: StateDescriptor[Any], stored: Mapping[str, Json] | None, *, merged: bool) -> None:
-        self._layout, self._merged = Layout(descriptor, GROUPING), merged
+        self._layout, self._merged = Layout(descriptor), merged
         self._is_counted = isinstance(descriptor.value, Counted)
         self._kind, self._namespaced = descriptor.kind, descriptor.namespace is not None
         today = describe(descriptor)["value"]

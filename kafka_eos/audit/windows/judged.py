@@ -67,8 +67,6 @@ class Operator:
     node: Windows | Join | Patterns
     floors: tuple[Floor, ...]
     """How far event time had come at the end, by ranges of key groups."""
-    key_hash: str
-    groups: int
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     """By source."""
     letters: frozenset[str] = frozenset()
@@ -164,12 +162,10 @@ def _behind_timers(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifes
 
 
 def _reached(plan: Plan, manifest: Manifest) -> dict[str, tuple[Floor, ...]]:
-    """Only where one hash made the key groups, which firings name."""
     found: dict[str, tuple[Floor, ...]] = {}
     for node in plan.timed_operators:
         handles = [handle for handle in manifest.states if handle.operator == node.name]
-        if len({handle.key_hash for handle in handles}) == 1:
-            found[node.name] = tuple(_floors(handles))
+        found[node.name] = tuple(_floors(handles))
     return {name: floors for name, floors in found.items() if floors}
 
 
@@ -231,14 +227,14 @@ class _Look:
             return reason
         handles = [handle for handle in self._manifest.states if handle.operator == node.name]
         floors = tuple(_floors(handles))
-        if not floors or len({handle.key_hash for handle in handles}) > 1:
+        if not floors:
             return f"the last checkpoint does not tell how far event time had come at {node.name!r}"
         if self._added(node.name):
             return f"{node.name!r} was added to the job later, so what had been read by then is in none of its windows"
         late = self._late(node)
         if isinstance(late, str):
             return late
-        given = (node.name, node.inputs[0], node, floors, handles[0].key_hash, self._manifest.max_key_groups)
+        given = (node.name, node.inputs[0], node, floors)
         found = Operator(*given, self._clocks(node.name), *late)
         unfired = tuple(n for n, handle in enumerate(self._manifest.states) if handle in handles and _is_amid(handle))
         return replace(found, early=self._early(found), ordered=self._is_ordered(found), unfired=unfired)

@@ -29,7 +29,7 @@ from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_
 from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
 from kafka_eos.audit.windows.unfired import without_unfired
 from kafka_eos.plan import Join, Patterns
-from kafka_eos.state.keygroups import OLDEST
+from kafka_eos.state.keygroups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -133,7 +133,7 @@ class Windowing:
         """The rows of an operator with what became of them, those of windows that are over (by count, all), and whether
         other windows may be right, too.
         """
-        told = with_fates(arrived, operator, visible).withColumn("group", _group(operator))
+        told = with_fates(arrived, operator, visible).withColumn("group", _group())
         told = told.withColumn("floor", _floor(operator))
         if operator.unfired and self.checkpoint is not None:
             told = without_unfired(told, self.checkpoint, operator.unfired, operator.assigner)
@@ -223,12 +223,9 @@ def _counting_again(told: DataFrame) -> DataFrame:
     return told.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
 
 
-def _group(operator: Operator) -> Column:
+def _group() -> Column:
     """The key group: the remainder of a checksum, which is all that provenance and the checkpoint need of it."""
-    checksum = F.crc32("grp")
-    if operator.key_hash == OLDEST:
-        return (checksum % operator.groups).cast("int")
-    return F.floor(checksum % _PRIME * operator.groups / _PRIME).cast("int")
+    return F.floor(F.crc32("grp") % _PRIME * MAX_KEY_GROUPS / _PRIME).cast("int")
 
 
 def _floor(operator: Operator) -> Column:

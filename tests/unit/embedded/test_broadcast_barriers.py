@@ -18,7 +18,6 @@ from kafka_eos.embedded.open_plan import alignment_of
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.settings import Settings
-from kafka_eos.state.keygroups import GROUPING
 from tests.unit.operators.test_broadcasts import Over, Plain, flow, told
 from tests.unit.operators.test_event_time import rows
 
@@ -46,7 +45,7 @@ def overtaken(plan: Plan, exchange: str, batch: Any, tmp_path: Path) -> list[byt
     """The frames on their way to another worker that a barrier would go before."""
     ours, theirs = socket.socketpair()
     with ours, theirs, ExitStack() as closing:
-        exchanges = Exchanges(plan, Settings(), plan.exchanges, {1: ours}, 0, 2, GROUPING, tmp_path, closing)
+        exchanges = Exchanges(plan, Settings(), plan.exchanges, {1: ours}, 0, 2, tmp_path, closing)
         edge = exchanges.edges[exchange]
         exchanges.sender(edge, lambda edge, batch: None)(batch)
         return list(exchanges.forward(edge, 1, overtake=True, aligned=False))

@@ -28,7 +28,7 @@ from kafka_eos.plan import Plan
 from kafka_eos.records import Batch, RawOrigin, RawRecord, Watermark
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.settings import Settings
-from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
 from tests.examples import seeds
 
@@ -164,8 +164,8 @@ def _entry(arrival: Arrival) -> Any:
 class Cluster:
     """All workers, and what should come out of each channel."""
 
-    def __init__(self, seed: int, grouping: Grouping, settings: Settings, directory: Path, closing: ExitStack) -> None:
-        self.random, self.grouping = random.Random(seed), grouping
+    def __init__(self, seed: int, settings: Settings, directory: Path, closing: ExitStack) -> None:
+        self.random = random.Random(seed)
         peers: list[dict[int, socket.socket]] = [{} for _ in range(WORKERS)]
         for one, other in combinations(range(WORKERS), 2):
             peers[one][other], peers[other][one] = socket.socketpair()
@@ -179,7 +179,7 @@ class Cluster:
 
     def _worker(self, subtask: int, peers: Any, settings: Settings, directory: Path, closing: ExitStack) -> Worker:
         directory.mkdir()
-        given = (PLAN, settings, PLAN.exchanges, peers, subtask, WORKERS, self.grouping, directory, closing)
+        given = (PLAN, settings, PLAN.exchanges, peers, subtask, WORKERS, directory, closing)
         return Worker(subtask, Exchanges(*given))
 
     # ------------------------------------------------------------ what happens
@@ -288,8 +288,8 @@ class Cluster:
             yield from ({self._owner(key): branch} for key, branch in zip(batch.keys or (), branches, strict=True))
 
     def _owner(self, key: Any) -> int:
-        group = self.grouping.group(KeyCodec().encode(key))
-        (owner,) = (n for n in range(WORKERS) if group in key_group_range(n, WORKERS, self.grouping.groups))
+        group = group_of(KeyCodec().encode(key))
+        (owner,) = (n for n in range(WORKERS) if group in key_group_range(n, WORKERS))
         return owner
 
     # ------------------------------------------------------------ what must be so
@@ -344,12 +344,11 @@ def _settings(seed: int) -> Settings:
     return settings.model_copy(update={"exchange_memory": chance.choice([100, 20_000, 1 << 20])})
 
 
-@pytest.mark.parametrize("grouping", [Grouping(OLDEST), Grouping(PRESENT, 8)], ids=["oldest", "eight groups"])
 @pytest.mark.parametrize("seed", seeds(8))
-def test_each_channel_brings_what_went_into_it(tmp_path: Path, seed: int, grouping: Grouping) -> None:
+def test_each_channel_brings_what_went_into_it(tmp_path: Path, seed: int) -> None:
     with ExitStack() as closing:
         closing.enter_context(shrunk(Limits.tiny()))
-        cluster = Cluster(seed, grouping, _settings(seed), tmp_path, closing)
+        cluster = Cluster(seed, _settings(seed), tmp_path, closing)
         for _ in range(400):
             cluster.step()
         cluster.drain()

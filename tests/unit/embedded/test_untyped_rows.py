@@ -15,7 +15,6 @@ from kafka_eos.embedded.open_plan import alignment_of
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.alignment import Mode
 from kafka_eos.settings import Settings
-from kafka_eos.state.keygroups import GROUPING
 from kafka_eos.testing import ListSource, MemorySink
 
 
@@ -50,7 +49,7 @@ def test_only_the_segment_that_reads_them_waits(mode: Any, values: Any, found: t
 def test_none_of_them_is_held_on_the_disk(tmp_path: Path, values: Any, holds: bool) -> None:
     built, settings = plan(values), Settings.resolve(code={"alignment_spill": 1000})
     with ExitStack() as closing:
-        exchanges = Exchanges(built, settings, built.exchanges, {}, 0, 1, GROUPING, tmp_path, closing)
+        exchanges = Exchanges(built, settings, built.exchanges, {}, 0, 1, tmp_path, closing)
 
         assert [each.may_hold > 0 for each in exchanges.inputs("stays")] == [holds]
         assert all(each.may_hold > 0 for each in exchanges.inputs("over"))

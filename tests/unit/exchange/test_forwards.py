@@ -26,7 +26,7 @@ from kafka_eos.provenance import column
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, wire_codec
 from kafka_eos.spark.levels import levels
-from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range, subtask_of
+from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
@@ -225,7 +225,7 @@ def test_a_frame_without_the_column_is_read() -> None:
 PARALLELISM = 3
 PARTITIONS = 7
 VALUES = [f"v{n}" for n in range(PARTITIONS)]
-BY_KEY = {value: subtask_of(GROUPING.group(KeyCodec().encode(value)), PARALLELISM, 128) for value in VALUES}
+BY_KEY = {value: subtask_of(group_of(KeyCodec().encode(value)), PARALLELISM) for value in VALUES}
 BY_SPLIT = {value: n % PARALLELISM for n, value in enumerate(VALUES)}
 
 
@@ -285,10 +285,10 @@ def test_splits_that_tell_no_number_are_refused() -> None:
         restored(meeting(lambda stream: stream.map(str)), "in", unnumbered)
 
 
-def ticks(keys: Sequence[str], grouping: Grouping = GROUPING) -> Batch[Any]:
+def ticks(keys: Sequence[str]) -> Batch[Any]:
     """What timers make: a row for each key, as it comes out of a checkpoint."""
     encoded = [KeyCodec().encode(key) for key in keys]
-    origin = FiringOrigin("ticks", "event-time", [grouping.group(key) for key in encoded], range(len(keys)))
+    origin = FiringOrigin("ticks", "event-time", [group_of(key) for key in encoded], range(len(keys)))
     return Batch(list(keys), range(len(keys)), origin, branch=list(map(branch_of, encoded)), times=origin.timestamps())
 
 
@@ -339,7 +339,7 @@ def test_what_timers_made_goes_by_its_new_key_if_it_has_one() -> None:
     again.async_map(waits, name="ask", values=str).sink(MemorySink(), name="out")
     plan = pipeline.plan()
     batch = replace(ticks(VALUES), keys=["one"] * PARTITIONS)
-    owner = subtask_of(GROUPING.group(KeyCodec().encode("one")), PARALLELISM, 128)
+    owner = subtask_of(group_of(KeyCodec().encode("one")), PARALLELISM)
 
     for number in range(PARALLELISM):
         ((target, part),) = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(number, batch)
@@ -362,13 +362,12 @@ def test_rows_that_wait_for_the_answer_of_their_key_go_to_its_owner_whatever_way
     assert {value: target for target, part in parts for value in part.values} == BY_KEY
 
 
-@pytest.mark.parametrize("grouping", [Grouping(OLDEST), Grouping(PRESENT, 8)], ids=["oldest", "eight groups"])
-def test_rows_under_way_go_to_who_owns_their_key_by_the_grouping_of_the_session(grouping: Grouping) -> None:
+def test_rows_under_way_go_to_who_owns_their_key() -> None:
     """At an exchange by key; where they stay behind one, with state of keys before them or not; and firings."""
     owners = {
-        value: next(n for n in range(PARALLELISM) if group in key_group_range(n, PARALLELISM, grouping.groups))
+        value: next(n for n in range(PARALLELISM) if group in key_group_range(n, PARALLELISM))
         for value in VALUES
-        for group in [grouping.group(KeyCodec().encode(value))]
+        for group in [group_of(KeyCodec().encode(value))]
     }
     pipeline = Pipeline("p")
     keyed = pipeline.source(ListSource([]), name="in").key_by(str, name="by", values=str)
@@ -381,10 +380,10 @@ def test_rows_under_way_go_to_who_owns_their_key_by_the_grouping_of_the_session(
         (pipeline.plan(), "by", rows),
         (pipeline.plan(), "ask-requests", rows),
         (meeting(totals), "both-forward-1", rows),
-        (fires.plan(), "ask-requests", ticks(VALUES, grouping)),
+        (fires.plan(), "ask-requests", ticks(VALUES)),
     ):
         for number in range(PARALLELISM):
-            parts = restorer(plan, plan.node(exchange), PARALLELISM, {"in": {}}, grouping)(number, batch)
+            parts = restorer(plan, plan.node(exchange), PARALLELISM, {"in": {}})(number, batch)
             assert {value: target for target, part in parts for value in part.values} == owners, exchange
 
 

@@ -19,7 +19,7 @@ from kafka_eos.protocol.assignment import is_numbered, share, subtask_of_split
 from kafka_eos.provenance import branched
 from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 
@@ -41,17 +41,17 @@ def batch_of(values: list[Any], **columns: Any) -> Batch[Any]:
     return Batch(values, columns.pop("rows", range(len(values))), ListOrigin("s", "t", 0, 0, values), **columns)
 
 
-@given(Keys.filter(bool), st.integers(1, 128), st.sampled_from([GROUPING, Grouping(OLDEST), Grouping(PRESENT, 200)]))
-def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int, grouping: Grouping) -> None:
+@given(Keys.filter(bool), st.integers(1, 128))
+def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int) -> None:
     """Each time: also when more keys have come than a router remembers."""
-    split = router(KEY_BY, 0, parallelism, grouping)
+    split = router(KEY_BY, 0, parallelism)
     with shrunk({"remembered_routes": 2}):
         for _ in range(2):
             parts = list(split(batch_of(list(range(len(keys))), keys=keys)))
 
             for target, part in parts:
-                owned = key_group_range(target, parallelism, grouping.groups)
-                assert all(grouping.group(KeyCodec().encode(key)) in owned for key in part.keys or ())
+                owned = key_group_range(target, parallelism)
+                assert all(group_of(KeyCodec().encode(key)) in owned for key in part.keys or ())
             together = [(row, value) for _, part in parts for row, value in zip(part.rows, part.values, strict=True)]
             assert sorted(together) == [(n, n) for n in range(len(keys))]
             assert all(list(part.rows) == sorted(part.rows) for _, part in parts), "rows of a batch changed their order"
@@ -59,22 +59,19 @@ def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int,
 
 
 def test_a_router_remembers_no_more_keys_than_it_may() -> None:
-    owners = _Owners(KeyCodec(), 3, GROUPING)
+    owners = _Owners(KeyCodec(), 3)
     with shrunk({"remembered_routes": 4}):
         for key in map(str, range(20)):
             assert 0 <= owners[key] < 3
             assert len(owners) <= 4
 
 
-ROUTES = {OLDEST: {"a": [1], "b": [2], 7: [2], ("a", 7): [2]}, PRESENT: {"a": [4], "b": [4], 7: [1], ("a", 7): [4]}}
-
-
-@pytest.mark.parametrize("key_hash", ROUTES)
-def test_the_route_of_a_key_is_for_ever(key_hash: str) -> None:
+def test_the_route_of_a_key_is_for_ever() -> None:
     """A change here would send rows that are stored under way to subtasks without their state."""
-    split = router(KEY_BY, 0, 8, Grouping(key_hash))
+    split = router(KEY_BY, 0, 8)
 
-    assert {key: [t for t, _ in split(batch_of([0], keys=[key]))] for key in ROUTES[key_hash]} == ROUTES[key_hash]
+    routes: dict[Any, list[int]] = {"a": [4], "b": [4], 7: [1], ("a", 7): [4]}
+    assert {key: [t for t, _ in split(batch_of([0], keys=[key]))] for key in routes} == routes
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 128])

@@ -550,7 +550,7 @@ def test_a_key_in_two_subtasks_is_not_made_one_by_chance() -> None:
 def test_a_savepoint_keeps_local_state_by_subtask(tmp_path: Path) -> None:
     plan, handles = parted()
     with savepoints.staged(tmp_path / "savepoint") as stage:
-        kept = canonical(handles, STORAGE, stage, MAX_KEY_GROUPS)
+        kept = canonical(handles, STORAGE, stage)
         for handle in kept:
             for ref in handle.files:
                 stage.files.fetch(ref, tmp_path / "file")

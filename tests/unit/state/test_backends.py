@@ -20,7 +20,7 @@ from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import CacheUse, FileRef, StateBackend, StateDescriptor, StateHandle
 from kafka_eos.schemas import MsgpackCodec
 from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import GROUPING, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.state.options import StateOptions, Tuning
 from tests.waiting import eventually
 
@@ -171,7 +171,7 @@ def test_state_is_rescaled_by_key_groups(world: World, parallelism: int) -> None
     merged = world.open([snapshot(world, part) for part in parts])
 
     assert sum(map(len, found)) == 500
-    assert all(GROUPING.group(KEY.encode(k)) in key_group_range(s, parallelism) for s, f in enumerate(found) for k in f)
+    assert all(group_of(KEY.encode(k)) in key_group_range(s, parallelism) for s, f in enumerate(found) for k in f)
     assert dict(merged.value(TOTAL).items()) == {key: key for key in range(500)}
 
 
@@ -187,7 +187,7 @@ def test_a_handle_of_the_other_backend_is_converted(world: World) -> None:
 def test_a_key_of_another_subtask_is_a_bug(world: World) -> None:
     backend = world.open(groups=range(64))
     state = backend.value(TOTAL)
-    foreign = next(key for key in range(1000) if GROUPING.group(KEY.encode(key)) >= 64)
+    foreign = next(key for key in range(1000) if group_of(KEY.encode(key)) >= 64)
     with pytest.raises(Bug):
         state.get(foreign)
 
@@ -392,7 +392,7 @@ def test_the_subtasks_of_a_job_go_on_with_their_own_tables(tmp_path: Path) -> No
     for groups in ranges:
         backend = world.open(groups=groups)
         state = backend.value(TOTAL)
-        for key in (key for key in range(300) if GROUPING.group(KEY.encode(key)) in groups):
+        for key in (key for key in range(300) if group_of(KEY.encode(key)) in groups):
             state.put(key, key)
         handles.append(backend.snapshot(Epoch(1))(storage))
     storage.uploads.clear()

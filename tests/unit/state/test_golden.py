@@ -28,8 +28,7 @@ from kafka_eos.interfaces import Codec, StateDescriptor
 from kafka_eos.plan import Plan
 from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
 from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range, subtask_of
-from kafka_eos.state.merging import grouping_of
+from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
 from kafka_eos.state.reader import Snapshot
 from kafka_eos.state.snapshot import descriptor_of
 from kafka_eos.testing import ListSource, MemorySink
@@ -182,15 +181,14 @@ def test_a_session_has_the_golden_state_where_its_rows_are_routed_to(path: Path,
     manifest = snapshot.content
     assert isinstance(manifest, Manifest)
     workers = manifest.parallelism + more
-    grouping = grouping_of("rocksdb", manifest.states, workers)
     accounts: Counter[str] = Counter()
     for subtask in range(workers):
         given = (key_group_range(subtask, workers), snapshot.handles_of("seen"), snapshot.storage)
-        backend = open_backend("rocksdb", "seen", tmp_path / str(subtask), *given, grouping=grouping)
+        backend = open_backend("rocksdb", "seen", tmp_path / str(subtask), *given)
         state = backend.value(descriptor_of(snapshot.states("seen")["ids"].description))
         for place, _ in state.items():
             accounts[_account(place)] += 1
-            assert subtask_of(grouping.group(KeyCodec().encode(_account(place))), workers) == subtask
+            assert subtask_of(group_of(KeyCodec().encode(_account(place))), workers) == subtask
         backend.close()
 
     assert accounts == Counter(_account(place) for place, _ in snapshot.read("seen", "ids"))

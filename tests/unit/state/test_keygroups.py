@@ -13,45 +13,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.errors import ConfigError
+from kafka_eos.ids import KeyGroup
 from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range, subtask_of
+from kafka_eos.state.keygroups import (
+    MAX_KEY_GROUPS,
+    check_key_groups,
+    group_of,
+    groups_of,
+    key_group_range,
+    prefix_of,
+    row_keys,
+    subtask_of,
+)
 
 
-@pytest.mark.parametrize(("key_hash", "groups"), [(OLDEST, [0, 67, 20, 62]), (PRESENT, [0, 78, 96, 106])])
-def test_the_group_of_a_key_is_pinned(key_hash: str, groups: list[int]) -> None:
+def test_the_group_of_a_key_is_pinned() -> None:
     """Changing any of these numbers makes every stored state unreadable."""
-    grouping = Grouping(key_hash)
-
-    assert [grouping.group(key) for key in (b"", b"a", b"user-1", "é".encode())] == groups
+    assert [group_of(key) for key in (b"", b"a", b"user-1", "é".encode())] == [0, 78, 96, 106]
 
 
-def test_a_grouping_is_known_by_its_hash_and_its_number_of_groups() -> None:
-    assert repr(GROUPING) == "Grouping(key_hash='crc32-16381', groups=128)"
-    assert len({GROUPING, Grouping(PRESENT, 128), Grouping(PRESENT, 64), Grouping(OLDEST, 128)}) == 3
+def test_another_number_of_key_groups_is_refused() -> None:
+    check_key_groups("savepoint s", MAX_KEY_GROUPS)
+    with pytest.raises(ConfigError, match="savepoint s has 64 key groups and this kafka-eos 128: keys would be"):
+        check_key_groups("savepoint s", 64)
 
 
-def test_a_hash_of_a_later_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'xxh3', which is not known here. Upgrade"):
-        Grouping("xxh3")
+@given(parallelism=st.integers(1, MAX_KEY_GROUPS))
+def test_each_group_belongs_to_one_subtask_and_shares_are_even(parallelism: int) -> None:
+    ranges = [key_group_range(subtask, parallelism) for subtask in range(parallelism)]
 
-
-@given(groups=st.integers(1, 500), data=st.data())
-def test_each_group_belongs_to_one_subtask_and_shares_are_even(groups: int, data: st.DataObject) -> None:
-    parallelism = data.draw(st.integers(1, groups))
-    ranges = [key_group_range(subtask, parallelism, groups) for subtask in range(parallelism)]
-
-    assert [g for r in ranges for g in r] == list(range(groups))
+    assert [g for r in ranges for g in r] == list(range(MAX_KEY_GROUPS))
     assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
-    assert all(subtask_of(g, parallelism, groups) == subtask for subtask, r in enumerate(ranges) for g in r)
+    assert all(subtask_of(KeyGroup(g), parallelism) == subtask for subtask, r in enumerate(ranges) for g in r)
 
 
-@pytest.mark.parametrize("key_hash", [OLDEST, PRESENT])
-@given(keys=st.lists(st.binary(max_size=20)), groups=st.sampled_from([1, 7, 128]))
-def test_a_row_key_begins_with_its_group(key_hash: str, keys: list[bytes], groups: int) -> None:
-    grouping = Grouping(key_hash, groups)
-
-    assert grouping.row_keys(keys) == [grouping.group(key).to_bytes(2, "big") + key for key in keys]
-    assert all(0 <= grouping.group(key) < groups for key in keys)
+@given(keys=st.lists(st.binary(max_size=20)), time=st.sampled_from([b"", bytes(8)]))
+def test_a_row_key_begins_with_its_group(keys: list[bytes], time: bytes) -> None:
+    assert row_keys(keys, time) == [prefix_of(key) + time + key for key in keys]
+    assert groups_of(keys) == [int.from_bytes(prefix_of(key), "big") for key in keys] == list(map(group_of, keys))
+    assert all(0 <= group < MAX_KEY_GROUPS for group in groups_of(keys))
 
 
 # ---------------------------------------------------------------- how keys are spread
@@ -72,10 +72,10 @@ def usual_keys() -> Iterator[tuple[str, list[Any]]]:
         yield f"uuid {n}", [str(UUID(int=i * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128)) for i in range(n)]
 
 
-def shares(keys: list[Any], workers: int, grouping: Grouping) -> list[int]:
+def shares(keys: list[Any], workers: int) -> list[int]:
     """Keys of each worker."""
     encode = KeyCodec().encode
-    owners = Counter(subtask_of(grouping.group(encode(key)), workers) for key in keys)
+    owners = Counter(subtask_of(group_of(encode(key)), workers) for key in keys)
     return [owners[worker] for worker in range(workers)]
 
 
@@ -88,13 +88,12 @@ def unevenness(found: list[int]) -> float:
 def test_twenty_short_keys_are_on_two_workers() -> None:
     keys = [f"a{n}" for n in range(20)]
 
-    assert shares(keys, 2, Grouping(OLDEST)) == [0, 20]
-    assert shares(keys, 2, GROUPING) == [11, 9]
+    assert shares(keys, 2) == [11, 9]
 
 
 def test_usual_keys_are_spread_as_evenly_as_by_chance() -> None:
     """And never all of twenty keys or more on one of two workers, which chance does once in half a million times."""
-    by_set = {(name, w): shares(keys, w, GROUPING) for name, keys in usual_keys() for w in WORKERS}
+    by_set = {(name, w): shares(keys, w) for name, keys in usual_keys() for w in WORKERS}
     found = sorted(map(unevenness, by_set.values()))
 
     assert mean(found) < 1.1
@@ -105,4 +104,4 @@ def test_usual_keys_are_spread_as_evenly_as_by_chance() -> None:
 def test_a_thousand_keys_fill_every_worker_of_sixteen() -> None:
     for name, keys in usual_keys():
         if len(keys) == 1000:
-            assert min(shares(keys, 16, GROUPING)) > 25, name
+            assert min(shares(keys, 16)) > 25, name

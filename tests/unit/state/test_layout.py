@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.schemas import BytesCodec, KeyCodec, MsgpackCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping
+from kafka_eos.state.keygroups import group_of
 from kafka_eos.state.layout import Layout, after
 
 RAW: Any = BytesCodec()
@@ -25,22 +25,19 @@ SHAPES: dict[str, Any] = {
 parts = st.binary(max_size=6) | st.binary(min_size=250, max_size=300)
 
 
-def layout(grouping: Grouping = GROUPING, key: Any = RAW, **shape: Any) -> Layout:
-    return Layout(StateDescriptor("s", key, RAW, **shape), grouping)
+def layout(key: Any = RAW, **shape: Any) -> Layout:
+    return Layout(StateDescriptor("s", key, RAW, **shape))
 
 
-@pytest.mark.parametrize(("key_hash", "group"), [(OLDEST, b"\x00\x14"), (PRESENT, b"\x00\x60")])
-def test_row_keys_are_pinned(key_hash: str, group: bytes) -> None:
+def test_row_keys_are_pinned() -> None:
     """Changing any of these makes every stored state unreadable."""
-    long, grouping = b"x" * 300, Grouping(key_hash)
+    long, group = b"x" * 300, b"\x00\x60"
 
-    assert layout(grouping).row_keys([b"user-1"]) == [group + b"user-1"]
-    assert layout(grouping, **SHAPES["value with namespace"]).row_keys([(b"user-1", b"w")]) == [group + b"\x06user-1w"]
-    assert layout(grouping, **SHAPES["map"]).row_keys([(b"user-1", b"e")]) == [group + b"\x06user-1e"]
-    assert layout(grouping, **SHAPES["map with namespace"]).row_keys([(b"user-1", b"w", b"e")]) == [
-        group + b"\x06user-1\x01we"
-    ]
-    assert layout(grouping, **SHAPES["map with namespace"]).row_keys([(b"user-1", long, b"e")]) == [
+    assert layout().row_keys([b"user-1"]) == [group + b"user-1"]
+    assert layout(**SHAPES["value with namespace"]).row_keys([(b"user-1", b"w")]) == [group + b"\x06user-1w"]
+    assert layout(**SHAPES["map"]).row_keys([(b"user-1", b"e")]) == [group + b"\x06user-1e"]
+    assert layout(**SHAPES["map with namespace"]).row_keys([(b"user-1", b"w", b"e")]) == [group + b"\x06user-1\x01we"]
+    assert layout(**SHAPES["map with namespace"]).row_keys([(b"user-1", long, b"e")]) == [
         group + b"\x06user-1\xff\x00\x00\x01\x2c" + long + b"e"
     ]
     assert NumberCodec().encode(258) == b"\0\0\0\0\0\0\x01\x02"
@@ -82,7 +79,7 @@ def test_rows_of_a_key_and_of_a_namespace_are_neighbours_within_the_group(
             within = [k for k in rows.row_keys(places) if first <= k < after(first)]
 
             assert {rows.place(key) for key in within} == {place for place in places if place[:size] == prefix}
-    assert all(key[:2] == GROUPING.group(place[0]).to_bytes(2, "big") for key, place in
+    assert all(key[:2] == group_of(place[0]).to_bytes(2, "big") for key, place in
                zip(rows.row_keys(places), places, strict=True))  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from kafka_eos.interfaces import Panes, StateBackend, StateDescriptor, Timers, T
 from kafka_eos.limits import shrunk
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import OLDEST, PRESENT, Grouping, key_group_range, subtask_of
+from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
 from kafka_eos.state.options import StateOptions, Tuning
 from kafka_eos.state.timers import TimeCodec, timers
 from tests.examples import examples
@@ -48,7 +48,6 @@ TIMERS = timers("timers", KEY)
 keys = st.sampled_from(["a", "ab", "b", ("a", "b"), 1, 2, b"a", "k" * 300])
 inner = st.sampled_from(["", "a", "bc", "c", 0, 7])
 values = st.integers(0, 99)
-hashes = st.sampled_from([OLDEST, PRESENT])
 maps = st.sampled_from(["map", "windows"])
 Place = tuple[str, Any]
 
@@ -89,14 +88,14 @@ class KindsModel(RuleBasedStateMachine):
         self.now = 1_000_000
         self.serial = itertools.count()
         self.epochs = Epochs(self.world.storage, Model.copy, Model())
-        self._open(0, 1, "memory", OLDEST)
+        self._open(0, 1, "memory")
 
-    def _open(self, back: int, parallelism: int, kind: Kind, key_hash: str, part_bytes: int | None = None) -> None:
+    def _open(self, back: int, parallelism: int, kind: Kind, part_bytes: int | None = None) -> None:
         handles, self.model = self.epochs.go_on_from(back)
         if part_bytes is not None:
             with shrunk({"savepoint_part_bytes": part_bytes}):
                 handles = self.epochs.saved(handles, self.world.root / f"savepoint-{next(self.serial)}")
-        self.parallelism, self.grouping = parallelism, Grouping(key_hash)
+        self.parallelism = parallelism
         self.world.close()
         self.world._opened.clear()
         self.backends: list[StateBackend] = []
@@ -110,7 +109,6 @@ class KindsModel(RuleBasedStateMachine):
                 groups,
                 kind=kind,
                 cache_entries=self.limit,
-                grouping=self.grouping,
                 clock=lambda: self.now,
                 options=self.options,
             )
@@ -121,7 +119,7 @@ class KindsModel(RuleBasedStateMachine):
         self.passes(0)
 
     def owner(self, key: Any) -> int:
-        return subtask_of(self.grouping.group(KEY.encode(key)), self.parallelism)
+        return subtask_of(group_of(KEY.encode(key)), self.parallelism)
 
     def state(self, name: str, key: Any) -> Any:
         return self.states[self.owner(key)][name]
@@ -245,19 +243,18 @@ class KindsModel(RuleBasedStateMachine):
         back=st.sampled_from([0, 0, 1, 2]),
         parallelism=st.sampled_from([1, 3, 2]),
         kind=st.sampled_from(["memory", "rocksdb"]),
-        key_hash=hashes,
         part_bytes=st.sampled_from([None, None, 100, 1 << 20]),
     )
-    def crash_and_restore(self, back: int, parallelism: int, kind: Kind, key_hash: str, part_bytes: int | None) -> None:
+    def crash_and_restore(self, back: int, parallelism: int, kind: Kind, part_bytes: int | None) -> None:
         """``part_bytes``: the state goes through a savepoint, which has a part for so many."""
-        self._open(back, parallelism, kind, key_hash, part_bytes)
+        self._open(back, parallelism, kind, part_bytes)
 
     @rule(kind=st.sampled_from(["memory", "rocksdb"]))
     def rescale_1_3_2(self, kind: Kind) -> None:
         for parallelism in (1, 3, 2):
             self.epochs.capture(self.backends, self.model)
             self.epochs.decide(len(self.epochs.captured) - 1)
-            self._open(0, parallelism, kind, self.grouping.key_hash)
+            self._open(0, parallelism, kind)
         self.compare_everything()
 
     @rule()

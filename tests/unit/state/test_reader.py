@@ -38,7 +38,7 @@ from kafka_eos.schemas import (
 from kafka_eos.state import savepoints as making
 from kafka_eos.state.backends import open_backend
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.state.reader import SavepointBuilder, Snapshot
 from kafka_eos.state.timers import timers
 
@@ -92,7 +92,7 @@ class Job:
             state = backend.value(descriptor)
             for place, value in content.items():
                 key = place[0] if descriptor.entry or descriptor.namespace else place
-                if GROUPING.group(descriptor.key.encode(key)) in groups:
+                if group_of(descriptor.key.encode(key)) in groups:
                     state.put(place, value)
         handle = backend.snapshot(Epoch(4))(self.storage)
         backend.close()
@@ -408,6 +408,13 @@ def test_what_is_not_there_is_named_beside_what_is(job: Job) -> None:
         snapshot.get("total", "som", "a")
     with pytest.raises(ConfigError, match="neither a savepoint nor"):
         Snapshot.open(job.root)
+
+
+def test_a_snapshot_of_another_number_of_key_groups_is_refused(job: Job) -> None:
+    found = job.savepoint("memory", 1, OPERATORS)
+
+    with pytest.raises(ConfigError, match=r"savepoint-\S* has 64 key groups and this kafka-eos 128"):
+        Snapshot(found.path, found.storage, msgspec.structs.replace(found.content, max_key_groups=64))
 
 
 def test_damage_is_found_while_reading(job: Job) -> None:

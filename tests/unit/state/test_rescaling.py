@@ -12,15 +12,19 @@ from state_codecs import KEY, OTHER, TOTAL, JsonText
 from state_world import World, snapshot
 from test_ttl import Clock, value
 
+from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.exchange.routing import router
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
+from kafka_eos.records import Batch
 from kafka_eos.schemas import KeyCodec, MsgpackCodec
 from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, PRESENT, Grouping, key_group_range
-from kafka_eos.state.merging import grouping_of
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.state.options import StateOptions
 from kafka_eos.state.restoring import Restored
+from kafka_eos.testing import ListSource, MemorySink
+from kafka_eos.testing.sources import ListOrigin
 
 NAMES = [f"k{n}" for n in range(40)]
 LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("n"), "list", entry=NumberCodec())
@@ -53,7 +57,7 @@ def opened(world: World, handles: Sequence[StateHandle], parallelism: int, **opt
 
 
 def owner(key: Any, parallelism: int) -> int:
-    group = GROUPING.group(KEY.encode(key))
+    group = group_of(KEY.encode(key))
     return next(subtask for subtask, groups in enumerate(shares(parallelism)) if group in groups)
 
 
@@ -110,7 +114,6 @@ def test_the_same_share_of_rocksdb_goes_on_in_place_and_every_other_is_converted
     assert rows(two, range(first.start, first.stop - 1)) == inside
     assert rows(two, range(128)) == len(NAMES)
     assert rows(two, first, kind="memory") == inside
-    assert rows(two, first, grouping=Grouping(OLDEST)) == len(NAMES), "of all: which rows are its own is not known"
 
 
 def test_a_handle_of_memory_is_converted(rocks: World) -> None:
@@ -139,48 +142,21 @@ def test_what_the_job_does_not_ask_for_is_rescaled_too(world: World) -> None:
     assert dict(world.open(carried).value(OTHER).items()) == dict.fromkeys(NAMES, 1)
 
 
-def test_keys_of_another_hash_go_to_their_present_owners(world: World) -> None:
-    """Of states with one part of a place, and with several."""
-    old = Grouping(OLDEST)
-    backend = world.open(grouping=old)
-    totals, named = backend.value(TOTAL), backend.value(NAMED)
+@pytest.mark.parametrize("parallelism", [2, 3, 5])
+def test_a_key_is_routed_to_the_subtask_that_has_its_state(world: World, parallelism: int) -> None:
+    descriptor, alone = replace(TOTAL, key=KeyCodec()), world.open()
+    state = alone.value(descriptor)
     for number, name in enumerate(NAMES):
-        totals.put(name, number)
-        named.put((name, "w"), number)
-    states = [(b.value(TOTAL), b.value(NAMED)) for b in opened(world, [snapshot(world, backend)], 2)]
+        state.put(name, number)
+    states = [backend.value(descriptor) for backend in opened(world, [snapshot(world, alone)], parallelism)]
+    pipeline = Pipeline("job")
+    keyed = pipeline.source(ListSource([]), name="in").key_by(str, name="by")
+    keyed.reduce(lambda _, value: value, name="last", state=str).sink(MemorySink(), name="out")
+    split = router(pipeline.plan().node("by"), 0, parallelism)
+    batch = Batch(NAMES, range(len(NAMES)), ListOrigin("in", "t", 0, 0, NAMES), keys=NAMES)
 
-    for number, name in enumerate(NAMES):
-        assert states[owner(name, 2)][0].get(name) == number
-    assert sum(len(dict(named.items())) for _, named in states) == len(NAMES)
-    alone = world.open([snapshot(world, backend, 2)]).value(NAMED)
-    assert [alone.get((name, "w")) for name in NAMES] == list(range(len(NAMES)))
-
-
-@pytest.mark.parametrize("hashes", [(OLDEST, PRESENT), (PRESENT, OLDEST)])
-def test_keys_are_found_if_only_some_handles_are_of_another_hash(world: World, hashes: tuple[str, str]) -> None:
-    """Their groups say nothing of where their rows belong now."""
-    handles, stored = [], set()
-    for groups, grouping in zip(shares(2), map(Grouping, hashes), strict=True):
-        backend = world.open(groups=groups, grouping=grouping)
-        state = backend.value(TOTAL)
-        for name in NAMES:
-            if grouping == Grouping(OLDEST) and grouping.group(KEY.encode(name)) in groups:
-                state.put(name, 1)
-                stored.add(name)
-        handles.append(snapshot(world, backend))
-
-    for subtask, part in enumerate(opened(world, handles, 2)):
-        assert dict(part.value(TOTAL).items()) == {name: 1 for name in stored if owner(name, 2) == subtask}
-
-
-def test_an_older_hash_goes_on_only_if_every_share_stays_as_it_is() -> None:
-    old = [StateHandle("total", "rocksdb", bounds, (), (), OLDEST) for bounds in ((0, 63), (64, 127), (64, 99))]
-
-    assert grouping_of("rocksdb", old[:2], 2) == Grouping(OLDEST)
-    assert grouping_of("rocksdb", [old[0], old[2]], 2) == GROUPING
-    assert grouping_of("rocksdb", [old[0], replace(old[1], backend="memory")], 2) == GROUPING
-    assert grouping_of("rocksdb", [old[0], replace(old[1], key_hash=PRESENT)], 2) == GROUPING
-    assert grouping_of("memory", old[:2], 2) == grouping_of("rocksdb", old[:2], 1) == GROUPING
+    found = {key: states[target].get(key) for target, part in split(batch) for key in part.keys or ()}
+    assert found == {name: number for number, name in enumerate(NAMES)}
 
 
 # ---------------------------------------------------------------- handles that are no whole
@@ -255,7 +231,7 @@ def test_a_share_of_a_list_goes_on_behind_the_highest_element_of_those_that_it_c
 
 
 def test_a_list_that_lost_its_mark_goes_on_behind_its_rows(world: World) -> None:
-    """A state of the first release has none, and of its rows the highest counts."""
+    """One that was made offline has none, and of its rows the highest counts."""
     backend = world.open()
     state: Any = backend.value(LIST)
     for name in ("a", "b", "a"):
@@ -301,7 +277,6 @@ def test_the_clean_up_goes_on_in_the_same_share_and_begins_anew_in_another(world
     assert begins(handles[1:], range(64, 128)) == second
     assert begins(handles, range(128)) == "0000"
     assert begins(handles[1:], range(120, 128)) == "0078", "it is not in there"
-    assert begins(handles[:1], range(64), grouping=Grouping(OLDEST)) == "0000"
 
 
 # ---------------------------------------------------------------- local state

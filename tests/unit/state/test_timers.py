@@ -17,7 +17,7 @@ from kafka_eos.interfaces import StateHandle, Timers, Ttl
 from kafka_eos.limits import LIMITS
 from kafka_eos.records import BEGINNING
 from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import GROUPING, OLDEST, Grouping, key_group_range
+from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.state.layout import Layout
 from kafka_eos.state.memory import MemoryRows
 from kafka_eos.state.snapshot import descriptor_of
@@ -29,7 +29,7 @@ ALL = range(128)
 
 def pending(rows: MemoryRows, limit: int = 1000, groups: range = ALL) -> PendingTimers:
     bounds = groups.start, groups.stop - 1
-    return PendingTimers("op", DESCRIPTOR, rows, groups, GROUPING, limit, (), bounds)
+    return PendingTimers("op", DESCRIPTOR, rows, groups, limit, (), bounds)
 
 
 def fired(found: Timers, until: int) -> list[tuple[int, object]]:
@@ -85,7 +85,7 @@ def test_a_time_that_is_over_is_refused() -> None:
 
 
 def test_the_rows_of_a_group_are_in_the_order_of_time() -> None:
-    layout = Layout(DESCRIPTOR, GROUPING)
+    layout = Layout(DESCRIPTOR)
     keys = [layout.encode(("a", time)) for time in (-(2**40), -1, 0, 1, 2**40)]
 
     assert keys == sorted(keys)
@@ -94,9 +94,9 @@ def test_the_rows_of_a_group_are_in_the_order_of_time() -> None:
 
 def test_these_are_the_bytes_of_a_timer() -> None:
     """Durable: whatever changes here can no longer read what is stored."""
-    group = GROUPING.group(b"\xa1a")
+    group = group_of(b"\xa1a")
 
-    assert Layout(DESCRIPTOR, GROUPING).encode(("a", 258)) == bytes([0, group]) + b"\x80\0\0\0\0\0\1\2" + b"\xa1a"
+    assert Layout(DESCRIPTOR).encode(("a", 258)) == bytes([0, group]) + b"\x80\0\0\0\0\0\1\2" + b"\xa1a"
     assert PresentCodec().encode(True) == b""
 
 
@@ -118,7 +118,7 @@ def test_what_no_timer_is_stored_as_is_refused() -> None:
 @pytest.mark.parametrize("other", [{"kind": "map"}, {"ttl": Ttl(5)}, {"namespace": KeyCodec()}])
 def test_what_is_described_as_something_else_is_no_timers(other: dict[str, Any]) -> None:
     with pytest.raises(Bug, match="describes no timers"):
-        PendingTimers("op", replace(DESCRIPTOR, **other), MemoryRows(), ALL, GROUPING, 1, (), (0, 127))
+        PendingTimers("op", replace(DESCRIPTOR, **other), MemoryRows(), ALL, 1, (), (0, 127))
 
 
 def test_a_time_beyond_64_bits_is_refused() -> None:
@@ -199,7 +199,7 @@ def test_how_many_are_pending_is_told_after_a_restore_too_with_any_number_of_sub
     opened_ = [each.timers(DESCRIPTOR) for each in after]
     for key in range(100):  # each is there once, and half of them were not
         share = next(
-            n for n in range(parallelism) if GROUPING.group(KeyCodec().encode(key)) in key_group_range(n, parallelism)
+            n for n in range(parallelism) if group_of(KeyCodec().encode(key)) in key_group_range(n, parallelism)
         )
         opened_[share].add(key, 9 + key % 2)
     for each in after:
@@ -255,7 +255,7 @@ def opened(world: World, handles: Sequence[StateHandle], parallelism: int) -> li
 
 
 def owner(key: object, parallelism: int) -> int:
-    group = GROUPING.group(KeyCodec().encode(key))
+    group = group_of(KeyCodec().encode(key))
     return next(n for n in range(parallelism) if group in key_group_range(n, parallelism))
 
 
@@ -376,7 +376,7 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
 
     assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
-    last = next(f"k{n}" for n in range(100_000) if GROUPING.group(KeyCodec().encode(f"k{n}")) == 63)
+    last = next(f"k{n}" for n in range(100_000) if group_of(KeyCodec().encode(f"k{n}")) == 63)
     assert (again.now(last), again.newest()) == (17, 17)
 
     assert fired(again, 20) == []
@@ -387,20 +387,6 @@ def test_times_are_kept_by_a_job_that_does_not_open_its_timers(world: World) -> 
     handle = snapshot(world, world.open(filled(world, [], [17])))
 
     assert opened(world, [handle], 1)[0].now("a") == 17
-
-
-def test_rows_of_an_older_hash_come_to_the_owners_of_today(world: World) -> None:
-    backend = world.open((), ALL, grouping=Grouping(OLDEST))
-    found = backend.timers(DESCRIPTOR)
-    for key in KEYS:
-        found.add(key, 20)
-    assert fired(found, 5) == []
-    handle = snapshot(world, backend)
-    parts = opened(world, [handle], 3)
-
-    assert [{key for _, key in fired(part, 20)} for part in parts] == [
-        {key for key in KEYS if owner(key, 3) == subtask} for subtask in range(3)
-    ]
 
 
 def test_what_is_stored_tells_how_to_read_it(world: World) -> None:
@@ -430,7 +416,7 @@ def test_a_timer_that_is_a_row_alone_can_be_deleted() -> None:
 
 
 def test_a_timer_of_a_group_that_is_not_there_is_refused_when_it_is_set_and_when_it_is_deleted() -> None:
-    mine = GROUPING.group(KeyCodec().encode("a"))
+    mine = group_of(KeyCodec().encode("a"))
     found = pending(MemoryRows(), groups=range(mine + 1, mine + 2))
 
     with pytest.raises(Bug, match="does not own its key group"):
