@@ -172,8 +172,8 @@ class Evolution:
         return ConfigError(
             f"{self._where} was written as something else than the job declares: "
             f"{_changes(self._stored, self._declared)}{reason}. "
-            "Declare the old one (a type, the trigger of a window, or whether windows of rows have a ttl=), or give "
-            "the operator or its state a new name to start it empty."
+            "Declare the old one (a type, or the trigger of a window), or give the operator or its state a new name to "
+            "start it empty."
         )
 
 

@@ -5,7 +5,6 @@
     paned      windows that share panes, or take late rows: sliding, early results, ``lateness``
     sessions   windows that follow from their rows, and become one
     counted    windows of so many rows, which know no time
-    numbered   where these keep what a key has
     contents   what a window holds of its rows
 
 Rule: a window has its result once, and leaves nothing behind.

@@ -4,25 +4,26 @@ They know no time: a window is full with a row, and its result comes from that. 
 and kept in panes as windows of time are. Where windows do not overlap nothing is left of one that is full, its number
 neither, so the next one begins with 0. With a time to live the same is so of a key that has expired.
 
+A key has one entry, of its number of rows and all of its panes, so all of it expires at one moment, and never a part.
 Rule: a row that is refused has no number and has changed nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.interfaces import StateDescriptor, Window
+from kafka_eos.interfaces import Codec, StateDescriptor, ValueState, Window
 from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
+from kafka_eos.operators.base import OperatorContext, keys_in_time
 from kafka_eos.operators.stateless import spread
 from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
-from kafka_eos.operators.windows.base import nothing
-from kafka_eos.operators.windows.numbered import KeyPanes, shelf
+from kafka_eos.operators.windows.base import WINDOWS, nothing
 from kafka_eos.records import Batch
+from kafka_eos.schemas import Counted, RowPanes
 
 
 class CountedWindows:
@@ -32,22 +33,28 @@ class CountedWindows:
         assigner = node.assigner
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
-        self._contents, self._shelf = node.contents, shelf(node)
+        self._contents = node.contents
+        held: Codec[Any] = Counted(RowPanes(self._contents.codec))
+        self._windows: StateDescriptor[Any] = StateDescriptor(
+            WINDOWS, node.key_codec, held, ttl=node.ttl, definition=node.definition
+        )
+        self._by_event_time = node.ttl is not None and node.ttl.clock == "event"
         self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
-        return self._shelf.states()
+        return (self._windows,)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
-        self._shelf.open(ctx)
+        self._keys: ValueState[tuple[int, dict[int, Any]]] = ctx.value_state(self._windows)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         items: Sequence[Any] = batch.in_time() if self._contents.by_time else batch.values
         made: list[list[Any]] = []
         refused: list[int] = []
-        for index, (key, item) in enumerate(zip(self._shelf.in_time(batch), Rows(batch, items), strict=True)):
-            number, panes = self._shelf.of(key)
+        for index, (key, item) in enumerate(zip(self._in_time(batch), Rows(batch, items), strict=True)):
+            # Not ``get``, which may renew the key: its row may still be refused, and then has changed nothing.
+            number, panes = self._keys.view((key,)).get(key) or (0, {})
             pane = 0 if self._pane is None else number // self._pane * self._pane
             full = (number + 1) % self._every == 0
             try:
@@ -64,15 +71,19 @@ class CountedWindows:
             if full:
                 self._forget(panes, number + 1)
             if full and self._every == self._size:
-                self._shelf.drop(key)
+                self._keys.delete(key)
             else:
-                self._shelf.keep(key, number + 1, panes)
+                self._keys.put(key, (number + 1, panes))
         out = spread(batch.without(refused), made)
         out.updates = None
         return out
 
     def close(self) -> None:
         return None
+
+    def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
+        """The keys of the rows; when one comes out, its row is the next."""
+        return keys_in_time(batch, self._keys) if self._by_event_time else batch.keys or ()
 
     def _with(self, acc: Any, item: Any, number: int, *, kept: bool) -> Any:
         """What a pane holds with one row more. ``kept``: that is sure; else it must be a new object."""
@@ -88,7 +99,7 @@ class CountedWindows:
             raise nothing()
         return changed
 
-    def _result(self, key: Any, end: int, panes: KeyPanes, last: int, changed: Any) -> list[Any]:
+    def _result(self, key: Any, end: int, panes: dict[int, Any], last: int, changed: Any) -> list[Any]:
         """Of the window that is full; ``changed``: what its last pane will hold."""
         start = 0 if self._size is None else max(0, end - self._size)
         parts = [panes.get(pane) for pane in range(start, last, self._pane or 1)]
@@ -96,7 +107,7 @@ class CountedWindows:
         whole = changed if merge is None else reduce(merge, [*parts, changed])
         return list(self._contents.emit(key, Window(start, end), whole))
 
-    def _forget(self, panes: KeyPanes, end: int) -> None:
+    def _forget(self, panes: dict[int, Any], end: int) -> None:
         """What no later window needs."""
         if self._size is None or self._pane is None:
             return

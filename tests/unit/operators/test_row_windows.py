@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, Stream, Ttl, Window, global_, rows
 from kafka_eos.aggregates import last
-from kafka_eos.errors import ConfigError, PlanError
+from kafka_eos.errors import PlanError
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters
 from kafka_eos.operators.windows.counted import CountedWindows
@@ -170,11 +170,11 @@ def test_an_aggregate_of_event_time_goes_by_it_in_windows_of_rows_too() -> None:
     assert row.last == 2
 
 
-@pytest.mark.parametrize(("ttl", "names"), [(None, ["windows", "counts"]), (Ttl(60), ["windows"])])
-def test_windows_of_rows_declare_what_they_store(ttl: Ttl | None, names: list[str]) -> None:
+@pytest.mark.parametrize("ttl", [None, Ttl(60)])
+def test_windows_of_rows_declare_what_they_store(ttl: Ttl | None) -> None:
     node: Any = flow(lambda s: summed(s.window(rows(3), ttl=ttl))).plan().node("sums")
 
-    assert [state.name for state in CountedWindows(node).states()] == names
+    assert [(state.name, state.ttl) for state in CountedWindows(node).states()] == [("windows", ttl)]
 
 
 @pytest.mark.parametrize("ttl", [None, Ttl(3600)])
@@ -182,7 +182,7 @@ def test_what_a_global_window_holds_is_stored_under_the_first_row(bench: Any, tt
     bench.push(bench.line(windows(global_(every=2), ttl)), ["a1", "a2", "a4"])
     held = dict(bench.backends["sums"]._open["windows"].items())
 
-    assert held == ({("a", 0): 7} if ttl is None else {"a": (3, {0: 7})})
+    assert held == {"a": (3, {0: 7})}
 
 
 @pytest.mark.parametrize("assigner", [rows(2), global_(every=2)])
@@ -275,16 +275,18 @@ def test_a_full_window_leaves_no_row_with_a_time_to_live_either(bench: Any) -> N
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, Ttl(3600)), (Ttl(3600), None)])
-def test_a_time_to_live_of_windows_of_rows_is_not_switched_under_what_is_stored(
+def test_windows_of_rows_go_on_when_a_time_to_live_is_given_or_taken_away(
     bench: Any, before: Ttl | None, after: Ttl | None
 ) -> None:
-    bench.push(bench.line(windows(rows(3), before)), ["a1"])
+    bench.push(bench.line(windows(rows(3), before)), ["a1", "a2"])
 
-    with pytest.raises(ConfigError, match="state 'windows' of operator 'sums' .*whether windows of rows have a ttl="):
-        bench.line(windows(rows(3), after), [bench.snapshot("sums")])
+    line = bench.line(windows(rows(3), after), [bench.snapshot("sums")])
+    assert bench.push(line, ["a4", "a8"]).values == [("a", 0, 3, 7)]
+    bench.now += HOUR
+    assert bench.push(line, ["a16", "a32"]).values == ([("a", 0, 3, 56)] if after is None else [])
 
 
-def test_what_windows_of_rows_hold_with_a_time_to_live_is_read_without_the_program(bench: Any) -> None:
+def test_what_windows_of_rows_hold_is_read_without_the_program(bench: Any) -> None:
     bench.push(bench.line(windows(rows(4, every=2), Ttl(3600))), ["a1", "a2", "a4"])
     (state,) = bench.snapshot("sums").states
     name, schema = state["value"]["name"], state["value"]["schema"]
