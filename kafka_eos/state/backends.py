@@ -105,7 +105,7 @@ class KeyedStateBackend:
 
     def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
         rows, marks = self._opened(descriptor)
-        # Without the mark rows were written by an earlier version, or offline.
+        # Rows that were written offline have no mark.
         newest = marks[NEWEST] if NEWEST in marks else _last(rows, Layout(descriptor))
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         found = self._open[descriptor.name] = PaneState(*given, newest)

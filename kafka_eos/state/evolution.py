@@ -3,8 +3,7 @@
     unchanged                    nothing to do; seconds and refresh of a time to live may differ
     another value codec          rewritten, if today's codec can read the old schema
     time to live on, off, other clock    rewritten with, or without, the time of the last write
-    a map of times, now panes    the row keys are put into the order of time: windows of an earlier version
-    another definition           refused; what was stored before definitions were is not checked, and has today's then
+    another definition           refused; what was stored offline has none, is not checked, and has today's then
     anything else                refused: ConfigError shows what is stored and what is declared
 
 Rule: rows are rewritten before the state is used, or the job does not start. Rows under way are read by the same rules
@@ -22,7 +21,6 @@ from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
 from kafka_eos.limits import LIMITS
 from kafka_eos.schemas.resolution import reader_of
 from kafka_eos.state.clocks import UNKNOWN, ClockKind, time_of
-from kafka_eos.state.layout import in_time_order, is_entry
 from kafka_eos.state.rows import Row, Rows
 from kafka_eos.state.ttl import TIME, expired, stamped, unstamped
 
@@ -40,7 +38,7 @@ PENDING = "pending"
 
 
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
-    """What is stored about a state. A value state without more is described as in the first release."""
+    """What is stored about a state. What it has not is left out."""
     stored: dict[str, Json] = {
         "name": descriptor.name,
         "key": described(descriptor.key),
@@ -77,12 +75,6 @@ def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
 def form_changed(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> list[str]:
     """What has changed of the parts that decide what a row key is."""
     return [part for part in ("key", "kind", "namespace", "entry") if stored.get(part) != declared.get(part)]
-
-
-def turns_into_panes(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
-    """Are the rows those of windows of an earlier version, which are only put into another order?"""
-    kinds = stored.get("kind"), declared.get("kind")
-    return form_changed(stored, declared) == ["kind"] and kinds == ("map", "pane")
 
 
 def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
@@ -126,22 +118,17 @@ class Evolution:
     def apply(self, rows: Rows, converted: Callable[[int], None]) -> None:
         """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
         ensure_same_definition(self._where, self._stored, self._declared)
-        turned = turns_into_panes(self._stored, self._declared)
-        if form_changed(self._stored, self._declared) and not turned:
+        if form_changed(self._stored, self._declared):
             raise self._refusal()
         same_value = self._stored["value"] == self._declared["value"]
-        if same_value and self._before == self._today and not turned:
+        if same_value and self._before == self._today:
             return
         value = _same if same_value else self._value()
-        place = in_time_order if turned else _same
-        new: set[bytes] = set()
-        """Row keys that were written and could be old ones: the row of that old key must not take them away."""
         try:
             for block in _blocks(rows.scan()):
-                found = [(place(key), self._rewritten(data, value)) for key, data in block]
+                found = [(key, self._rewritten(data, value)) for key, data in block]
                 kept = [(key, data) for key, data in found if data is not None]
-                new.update(key for key, _ in kept if turned and is_entry(key))
-                gone = {key for key, _ in block}.difference(key for key, _ in kept).difference(new)
+                gone = {key for key, data in found if data is None}
                 rows.write([key for key, _ in kept], [data for _, data in kept], gone)
                 converted(len(block))
         except ValueError as error:

@@ -13,7 +13,7 @@ from kafka_eos.interfaces import Comparison, Json, StateDescriptor
 from kafka_eos.schemas.languages.avro.differences import differences
 from kafka_eos.schemas.languages.avro.foreign import parsed
 from kafka_eos.schemas.languages.avro.reading import obstacles
-from kafka_eos.state.evolution import describe, form_changed, reader, redefined, turns_into_panes
+from kafka_eos.state.evolution import describe, form_changed, reader, redefined
 
 _AVRO = ("avro", "counted-avro")
 
@@ -23,7 +23,7 @@ def fitting(beside: str, descriptor: StateDescriptor[Any], stored: Mapping[str, 
     declared = describe(descriptor)
     changed = [part for part in {**stored, **declared} if stored.get(part) != declared.get(part)]
     told = [line for part in changed for line in _lines(part, stored.get(part), declared.get(part))]
-    form = [] if turns_into_panes(stored, declared) else form_changed(stored, declared)
+    form = form_changed(stored, declared)
     wrong = [f"{part} cannot change" for part in changed if part in form]
     if redefined(stored, declared):
         wrong.append("it was stored for another definition")

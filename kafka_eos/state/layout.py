@@ -104,20 +104,6 @@ def span_of(description: Mapping[str, Json]) -> Span:
     return lambda row_key: (GROUP_BYTES, len(row_key))
 
 
-def in_time_order(row_key: bytes) -> bytes:
-    """The row key of a pane, made of that of a map whose entries are times. ValueError if it is not one."""
-    start, end = _span(row_key, GROUP_BYTES)
-    return row_key[:GROUP_BYTES] + row_key[end:] + row_key[start:end]
-
-
-def is_entry(row_key: bytes) -> bool:
-    """May it be the row key of a map whose entries are times?"""
-    try:
-        return _span(row_key, GROUP_BYTES)[1] == len(row_key) - TIME_BYTES
-    except ValueError:
-        return False
-
-
 def after(prefix: bytes) -> bytes:
     """The least bytes that are greater than everything that begins with ``prefix``, which begins with a group."""
     short = prefix.rstrip(b"\xff")

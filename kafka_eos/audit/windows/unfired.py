@@ -64,7 +64,7 @@ def _unfired(
     has_panes = any(described.get("kind") == "pane" for described in handle.states)
     paned = assigner if has_panes and not isinstance(assigner, Session) else None
     for described, rows in states(handle, storage):
-        # Beside panes timers tell nothing: an earlier version has set them, and they come whatever became of the pane.
+        # Windows of one pane have no timers: the panes tell.
         if described["name"] != EVENT_STATE if paned is None else described.get("kind") != "pane":
             continue
         span = span_of(described)

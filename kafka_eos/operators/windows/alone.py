@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
 from typing import Any
 
+from kafka_eos.errors import Bug
 from kafka_eos.interfaces import Paned, StateDescriptor, Taken, Window
 from kafka_eos.log_context import Rows
 from kafka_eos.operators.base import OperatorContext, call_each
@@ -136,11 +137,11 @@ class AloneWindows(WindowOperator):
         yield from self._left
         while (pane := self._panes.first()) is not None and self._end(pane) - 1 <= time:
             last = self._end(pane) - 1
-            yield from self._firings.fire(self._timers.due(last), _nothing)
             self._timers.stand(last)
             for taken in self._panes.take(pane):
                 yield self._closed(pane, taken)
-        yield from self._firings.fire(self._timers.due(time), _nothing)
+        for timer in self._timers.due(time):
+            raise Bug(f"operator {self._ctx.operator!r} sets no timers, and one is due: {timer}")
 
     def _left_over(self) -> Iterator[Batch[Any]]:
         """The windows that were over when a snapshot was taken, and not all closed."""
@@ -175,8 +176,3 @@ def _by_pane(panes: Sequence[int], keys: Sequence[Any]) -> Mapping[int, Sequence
     for pane, key in zip(panes, keys, strict=True):
         found.setdefault(pane, []).append(key)
     return found
-
-
-def _nothing(key: Any, time: int) -> Sequence[Any]:
-    """What a timer makes that an earlier version has set for a window."""
-    return ()

@@ -447,7 +447,7 @@ def test_a_state_that_is_forgotten_is_gone_from_the_next_checkpoint_and_may_come
 
 
 class Unchecked(MsgpackCodec[Any]):
-    """As earlier versions wrote: nobody asked whether a value is what its type says."""
+    """Whoever writes with it is not asked whether a value is what its type says."""
 
     def encode(self, value: Any) -> bytes:
         return msgspec.msgpack.encode(value)

@@ -21,14 +21,11 @@ from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle
 from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state.evolution import describe
-from kafka_eos.state.fitting import fitting
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.timers import TimeCodec
 from tests.examples import examples
 
 PANES: StateDescriptor[int] = StateDescriptor("windows", KEY, MsgpackCodec(int), "pane", entry=TimeCodec())
-MAP: StateDescriptor[int] = StateDescriptor("windows", KEY, MsgpackCodec(int), "map", entry=TimeCodec())
 KEYS = [f"k{n}" for n in range(6)]
 
 
@@ -54,7 +51,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["add", "late"]), FEW, SOME),
         st.tuples(st.sampled_from(["delete", "look"]), FEW, st.sampled_from(KEYS[:4])),
-        st.tuples(st.sampled_from(["take", "half", "cut", "snapshot", "restore", "older"]), st.just(0), st.none()),
+        st.tuples(st.sampled_from(["take", "half", "cut", "snapshot", "restore"]), st.just(0), st.none()),
     ),
     min_size=10,
     max_size=40,
@@ -71,10 +68,7 @@ STEPS = st.lists(
 def test_each_value_is_given_out_once_whatever_comes_in_between(
     kind: Kind, steps: Any, limit: int, at_once: bool
 ) -> None:
-    """``half``: there is a snapshot before all of a pane is given out; ``cut``: which is restored.
-
-    ``older``: what is stored is a map of times, as an earlier version had it, and is restored.
-    """
+    """``half``: there is a snapshot before all of a pane is given out; ``cut``: which is restored."""
     model: dict[tuple[str, int], int] = {}
     with TemporaryDirectory() as directory, patch.object(LIMITS, "pane_keys_per_batch", 500 if at_once else 1):
         world = World(kind, MemoryStorage(), Path(directory))
@@ -113,12 +107,6 @@ def test_each_value_is_given_out_once_whatever_comes_in_between(
                     snapshot(world, part.backend)
                 case "restore":
                     part = Part(world.open([snapshot(world, part.backend)], cache_entries=limit))
-                case "older" if model:
-                    backend = world.open()
-                    state = backend.value(MAP)
-                    for place, value in model.items():
-                        state.put(place, value)
-                    part = Part(world.open([snapshot(world, backend)], cache_entries=limit))
         assert dict(part.panes.items()) == model
         last = Part(world.open([snapshot(world, part.backend)]))
         assert _all(last) == model
@@ -283,7 +271,7 @@ def test_memory_holds_about_so_many_objects_and_those_of_a_batch(world: World, r
 
 
 class Unchecked(MsgpackCodec[Any]):
-    """As earlier versions wrote: nobody asked whether a value is what its type says."""
+    """Whoever writes with it is not asked whether a value is what its type says."""
 
     def encode(self, value: Any) -> bytes:
         return msgspec.msgpack.encode(value)
@@ -353,11 +341,6 @@ def test_what_was_deleted_goes_with_its_pane(world: World, restored: bool) -> No
 
     assert part.take(7) == {KEYS[0]: 1}
     assert _all(Part(world.open([snapshot(world, part.backend)]))) == {}
-
-
-def test_what_is_read_anyway_is_not_called_wrong_before_a_job_starts() -> None:
-    assert not fitting("an earlier version", PANES, describe(MAP)).wrong
-    assert fitting("a later version", MAP, describe(PANES)).wrong == ["kind cannot change"]
 
 
 @pytest.mark.parametrize("subtask", [0, 1])
