@@ -1,10 +1,10 @@
 """Names that a job has on a cluster: the only module that forms and reads them.
 
     <job>.<identity>.<term>.<owner>.<slot>      a transactional id
-    <job>.<term>.<owner>.<slot>                 the same of a job without an identity
+    <job>.<term>.<owner>.<slot>                 the same of a streaming query, which has no identity
     <job>.<identity>                            a transactional id that nobody writes with: the mark of a life
     <job>.<identity>.<subtask>.<slot>           a marker group
-    kafka_eos <job> <identity> <epoch>/<term>   metadata of a source's group offsets (before identities: the end only)
+    kafka_eos <job> <identity> <epoch>/<term>   metadata of a source's group offsets
 
 Rule: a job's name holds no dot and no blank, so a name never reads two ways.
 """
@@ -21,7 +21,7 @@ _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
 _ID = re.compile(rf"([^.]+)(?:\.({_LIFE}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
 _MARK = re.compile(rf"[^.]+\.({_LIFE})")
-_METADATA = re.compile(rf"kafka_eos (?:(\S+) ({_LIFE}|-) )?[0-9]+/([0-9]+)")
+_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) [0-9]+/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Who committed a group's offset. ``job`` is None in metadata that is older than identities."""
+    """Who committed a group's offset."""
 
-    job: str | None
+    job: str
     identity: JobIdentity | None
     term: Term
 
@@ -99,7 +99,7 @@ class Committed:
         if found is None:
             return None
         job, identity, term = found.groups()
-        return cls(job, None if identity in (None, "-") else JobIdentity(identity), Term(int(term)))
+        return cls(job, None if identity == "-" else JobIdentity(identity), Term(int(term)))
 
 
 def _pattern(job: str, identity: JobIdentity | None) -> str:

@@ -489,9 +489,9 @@ def _told(answers: Sequence[Answer]) -> Positions:
 
 
 def lives_of_group(job: str, group: str, told: Sequence[names.Committed]) -> list[Life]:
-    """Lives of ``job`` among those who committed a group's offsets. Before identities nobody said which job it was."""
+    """Lives of ``job`` among those who committed a group's offsets."""
     terms: dict[JobIdentity | None, Term] = {}
     for by in told:
-        if by.job == job or (by.job is None and group == job):
+        if by.job == job:
             terms[by.identity] = max(by.term, terms.get(by.identity, by.term))
     return [Life(identity, f"consumer group {group!r}", "committed offsets", term) for identity, term in terms.items()]

@@ -39,7 +39,7 @@ class Seen:
     ``version``  what the next commit of ours is based on
     ``fence``    the newest term of the life that has begun here; ``OVER``; None if none has
     ``marker``   the newest epoch of the life that is committed here, with the term that decided it; None if none is
-    ``since``    the term that left the life's first fence; None if there is none, or a version of before left it
+    ``since``    the term that left the life's first fence; None if there is none
     """
 
     table: str

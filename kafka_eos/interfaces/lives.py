@@ -30,7 +30,7 @@ class LifeState(enum.Enum):
 class Life:
     """A sign that a life of a job's name has worked with a sink or a source.
 
-    ``identity``  None if what was found has no identity in its name: a version before identities wrote it
+    ``identity``  None if what was found has none in its name
     ``place``     where it was found, such as ``kafka:host:9092``
     ``detail``    what was found, for people
     ``term``      the newest term that shows, if one does

@@ -37,9 +37,6 @@ from kafka_eos.schemas import KeyCodec, state_codec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.timers import timers
 
-UPDATES = "updates"
-"""State in which checkpoints may still hold a count for each key. It is dropped; no other state may have its name."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
@@ -75,7 +72,6 @@ class Process:
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
-        ctx.forget(UPDATES)
         function: Any = self._factory()
         self._function = function
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
@@ -261,7 +257,7 @@ class Process:
     ) -> Writes:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
-        if name in self._states or name in (UPDATES, EVENT_STATE, CLOCK_STATE):
+        if name in self._states or name in (EVENT_STATE, CLOCK_STATE):
             raise PlanError(f"operator {self._ctx.operator!r}: the state name {name!r} is taken")
         namespace = NAMESPACE_CODEC if namespaced else None
         try:

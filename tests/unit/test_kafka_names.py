@@ -47,8 +47,8 @@ def test_marker_groups_of_a_subtask_begin_alike() -> None:
     [
         (f"kafka_eos orders {LIFE} 7/3", Committed("orders", LIFE, Term(3))),
         ("kafka_eos orders - 7/3", Committed("orders", None, Term(3))),
-        ("kafka_eos 7/3", Committed(None, None, Term(3))),
-        ("kafka_eos 7/3\0", Committed(None, None, Term(3))),
+        ("kafka_eos orders - 7/3\0", Committed("orders", None, Term(3))),
+        ("kafka_eos 7/3", None),
         ("", None),
         (None, None),
         ("of another program", None),

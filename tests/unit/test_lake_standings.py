@@ -24,7 +24,7 @@ THIS = {OF, at(6, 3)}
 NEWER = {at(1, 4), at(5, 4), at(9, 4)}
 FENCES = {None, 2, 3, 4, OVER}
 SINCE = {None, 1, 3, 4}
-"""The first fence: of an older version, of a term before, of this one, of a later one."""
+"""The first fence: none, of a term before, of this one, of a later one."""
 KNOWN = {None: OLDER | THIS | NEWER, at(4, 3): {at(4, 3)} | THIS | NEWER, at(6, 3): {at(6, 3)} | NEWER}
 """The newest epoch seen committed (none, the one before, a later one), and the markers of logs that hold it."""
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
-from kafka_eos.interfaces import StateDescriptor
 from kafka_eos.operators.process import Process, declared
-from kafka_eos.schemas import KeyCodec, MsgpackCodec
+from kafka_eos.schemas import KeyCodec
 
 HOUR = 3_600_000
 
@@ -132,21 +131,6 @@ def test_nothing_is_left_of_keys_whose_state_has_expired(bench: Any) -> None:
     assert stored(bench, "once", "seen") == 0
     assert {state["name"] for state in bench.snapshot("once").states} == {"seen"}
     assert sum(file.size > 1000 for file in bench.snapshot("once").files) == 0
-
-
-def test_the_counts_that_checkpoints_still_hold_are_dropped(bench: Any) -> None:
-    bench.push(bench.line(once), ["a"])
-    counts = StateDescriptor("updates", KeyCodec(), MsgpackCodec[int](int))
-    bench.backends["once"].value(counts).put("a", 1)
-    before = bench.snapshot("once")
-    assert {state["name"] for state in before.states} == {"seen", "updates"}
-
-    line = bench.line(once, [before])
-    after = bench.snapshot("once")
-
-    assert bench.push(line, ["a", "b"]).values == ["b"]
-    assert {state["name"] for state in after.states} == {"seen"}
-    assert [file.name for file in after.files] == ["seen.rows"]
 
 
 def test_a_process_behind_a_fold_does_not_pass_on_the_numbers_of_that(bench: Any) -> None:

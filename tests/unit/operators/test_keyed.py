@@ -190,7 +190,9 @@ def test_each_session_gets_a_fresh_copy_of_a_function_object(bench: Any) -> None
     assert function.kept == []
 
 
-@pytest.mark.parametrize(("names", "message"), [(("one", "one"), "taken"), (("updates",), "taken"), (("a b",), "name")])
+@pytest.mark.parametrize(
+    ("names", "message"), [(("one", "one"), "taken"), (("event-timers",), "taken"), (("a b",), "name")]
+)
 def test_state_names_are_checked_when_they_are_declared(bench: Any, names: tuple[str, ...], message: str) -> None:
     class Bad(ProcessFunction[str, str, str]):
         def open(self, ctx: ProcessContext) -> None:

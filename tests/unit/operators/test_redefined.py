@@ -76,8 +76,8 @@ def joined(define: Define, *asked: str) -> Pipeline:
     return pipeline
 
 
-def of_before(handles: Sequence[StateHandle]) -> list[StateHandle]:
-    """As a version stored them that knew of no definitions."""
+def undefined(handles: Sequence[StateHandle]) -> list[StateHandle]:
+    """As they are made offline: without definitions."""
     told = [[{k: v for k, v in each.items() if k != DEFINITION} for each in handle.states] for handle in handles]
     return [replace(handle, states=tuple(states)) for handle, states in zip(handles, told, strict=True)]
 
@@ -124,7 +124,7 @@ def test_what_was_stored_without_a_definition_goes_on_and_has_one_then(
     before, after, asked, asked_now = JOINS[change]
     first = waiting(before, asked, tmp_path, closing)
     second = TwoInputs(joined(after, *asked_now).plan(), tmp_path / "second", closing, storage=first.storage)
-    second.open(of_before(first.checkpoint()))
+    second.open(undefined(first.checkpoint()))
     third = TwoInputs(joined(before, *asked).plan(), tmp_path / "third", closing, storage=first.storage)
 
     with pytest.raises(ConfigError, match="state 'left' of operator 'join' was stored for"):
@@ -197,7 +197,7 @@ def test_a_start_is_refused_for_it_before_anything_is_decided(tmp_path: Path, cl
     handles = first.checkpoint()
 
     ensure_same_definitions(counting(tumbling(seconds=10)), handles)
-    ensure_same_definitions(counting(tumbling(seconds=20)), of_before(handles))
+    ensure_same_definitions(counting(tumbling(seconds=20)), undefined(handles))
     with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
         ensure_same_definitions(counting(tumbling(seconds=20)), handles)
 
