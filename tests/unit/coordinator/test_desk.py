@@ -45,7 +45,7 @@ def desk(home: Path, storage: LocalStorage) -> Iterator[Desk]:
 def manifest_of(epoch: EpochId) -> Manifest:
     return Manifest(
         job="orders", epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, plan="", max_key_groups=128, parallelism=1,
-        sources={}, states=(), committables=(),
+        sources={}, states=(), committables=(), identity="0123456789ab",
     )  # fmt: skip
 
 
