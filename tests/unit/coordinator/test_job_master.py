@@ -201,6 +201,18 @@ def test_what_sinks_notice_is_told_and_they_are_asked_once_a_run(tmp_path: Path)
     assert sink.asked == 1
 
 
+def test_what_the_watermarks_of_an_epoch_tell_of_the_code_is_a_notice_for_each_operator(tmp_path: Path) -> None:
+    def attempt(coordinator: Coordinator) -> None:
+        for _ in range(2):
+            run.master.observe("decided", watermarks={name: {"t/0": 1_700_000_000} for name in "abc"})
+
+    run = Run(tmp_path, attempt)
+    run.master.run()
+
+    told = [str(facts["text"]) for facts in run.of("notice") if "look like seconds" in str(facts["text"])]
+    assert sorted(text.split(" look")[0] for text in told) == [f"the times of {name!r}" for name in "abc"]
+
+
 def test_a_start_whose_sink_does_not_answer_is_no_attempt(tmp_path: Path) -> None:
     run = Run(tmp_path, *fails(Fatal("an attempt")), sink=Noticing(error=Retryable("nobody there")))
 

@@ -61,9 +61,10 @@ def test_an_epoch_is_decided_before_anything_of_it_is_committed_and_told_before_
 
     manifest = job.decided(running, "two")
     assert job.noted() == ["manifest 2/1"]
-    running.finish(manifest)
+    finished = running.finish(manifest)
 
     assert job.noted() == [*HOLD, *PROBE, *COMMIT, "ledger", "receipt 2/1"]
+    assert finished.commits.keys() == {"memory:left", "memory:right"}
     assert job.output == (["one-0", "one-1", "two-0", "two-1"],) * 2
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.coordinator import history
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
@@ -343,3 +344,19 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
     again = job.coordinator().recover()
     assert (str(again.base), again.positions) == ("3/2", resumed.positions)
     assert job.sources == before
+
+
+def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had_open(job: NotedJob) -> None:
+    running = job.begun()
+    job.prepared(running, running.next_epoch(), "mine")
+    for sink in (job.left, job.right):
+        sink.begin(_of_another_life(running))
+    job.life = "b"
+
+    job.coordinator(take_over=True).recover()
+
+    assert (job.left.prepared, job.left.staged, job.right.prepared, job.right.staged) == ([], [], [], [])
+    (event,) = (event for event in history.read(job.storage) if event["event"] == "took-over")
+    assert event["count"] == 6
+    assert sum("open rows" in str(name) for name in event["names"]) == 2  # type: ignore[union-attr]
+    assert job.left.hold(JOB, OTHER) is job.right.hold(JOB, OTHER) is LifeState.OVER
