@@ -77,6 +77,7 @@ def test_late_rows_are_told_of_the_epoch_and_of_the_run_and_not_of_one_that_is_u
 def test_what_is_left_out_and_refused_is_told_and_kept_until_it_is_undone() -> None:
     said, kept = list[tuple[str, Any]](), list[Any]()
     refusals = Refusals("none", 1000, lambda event, **facts: said.append((event, facts)), kept.append)
+    refusals.decided()
     for number in (1, 2):
         tally = Tally({"orders": 10}, left_out={"orders": 2})
         for at in range(2):
