@@ -149,25 +149,6 @@ def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: 
     assert ctx.job in found.place
 
 
-def test_offsets_from_before_identities_count_in_the_jobs_own_group_only(bootstrap: str, topic: Topic) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    name, settings = f"lives-{uuid.uuid4().hex[:8]}", {"bootstrap_servers": bootstrap}
-    where = topic()
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    old = [TopicPartition(where, 0, 0, "kafka_eos 7/2")]
-    for group in (name, f"{name}-shared"):
-        for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, old)]).values():
-            future.result(30)
-    ctx = JobContext(name, Term(1), settings, JobIdentity.new())
-
-    (found,) = KafkaSource[bytes](where).lives(ctx)
-
-    assert (found.identity, found.term) == (None, Term(2))
-    assert KafkaSource[bytes](where, group_id=f"{name}-shared").lives(ctx) == []
-
-
 def test_a_new_cluster_without_any_group_shows_no_life(broker_factory: Callable[..., Broker]) -> None:
     """The admin client of librdkafka crashed there, and the process with it."""
     broker = broker_factory()
