@@ -10,8 +10,6 @@ a format or a server prescribes is a constant where it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -44,6 +42,8 @@ class Limits:
     """Of one writer; rows of other partitions wait in memory."""
     open_file_bytes: int = _limit(128 << 20, 64 << 10)
     """Rows that a writer holds in memory. When there are more, the largest files are written until half is left."""
+    manifests_per_iceberg_table: int = _limit(50)
+    """After so many, an overwrite has them merged."""
     upload_part_bytes: int = _limit(8 << 20, 5 << 20)
     """Of object stores, which take no smaller part than 5 MiB but the last."""
 
@@ -56,6 +56,8 @@ class Limits:
     # Kafka
     log_fetch_bytes: int = _limit(8 << 20, 100)
     """A broker answers with one batch of records at least."""
+    spare_producers: int = _limit(8, 1)
+    """Kept warm at most, for epochs that follow each other faster than one producer starts."""
     dead_letters_per_poll: int = _limit(500)
     settled_batches_kept: int = _limit(100)
     """Of a Structured Streaming query: prepared batches and receipts. Spark keeps as many of its own."""
@@ -91,7 +93,6 @@ class Limits:
     scratch_rows_per_page: int = _limit(16)
     map_entries_per_page: int = _limit(1024)
     timers_per_page: int = _limit(256)
-    timers_per_lookup: int = _limit(256)
     cached_timers: int = _limit(1 << 16)
     pane_keys_per_batch: int = _limit(500)
     pane_keys_per_share: int = _limit(5000)
@@ -136,19 +137,6 @@ def parse_limits(text: str) -> dict[str, int]:
             raise ConfigError(f"{ENVIRONMENT}: {part!r} is not NAME=NUMBER, or NAME is no limit: see kafka_eos.limits")
         found[name] = int(value)
     return found
-
-
-@contextmanager
-def shrunk(values: Mapping[str, int]) -> Iterator[None]:
-    """Set these limits in this process until the block ends. For tests."""
-    before = {name: getattr(LIMITS, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(LIMITS, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(LIMITS, name, value)
 
 
 LIMITS: Final = Limits(**parse_limits(os.environ.get(ENVIRONMENT, "")))

@@ -8,6 +8,7 @@
     --release 3.9             another release of Kafka
     --postgres=local          (default) the installed PostgreSQL, else that of the wheel pgserver
     --postgres=testcontainers the official image: needs Docker
+    --limits tiny             every internal size is 2 or 3; usual: none is (tests/limits.py)
 
 Rule: one shared broker a run, whatever the number of workers, and none if no test needs one. The first worker that
 needs it starts it; the process that leads the run stops it. A test shares it politely: topics of its own, no restart.
@@ -34,6 +35,7 @@ from kafka_eos.spark.live import OF_OUR_OWN
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
 from tests.collecting import nothing_is_garbage
+from tests.limits import limits_of
 from tests.postgres_server import databases, shared
 from tests.registry_server import RegistryServer
 from tests.secured import Secured
@@ -57,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--brokers", type=int, choices=(1, 3), default=1, help="how many local brokers there are")
     group.addoption("--release", choices=tuple(RELEASES), default="", help="the release of Kafka they are of")
     group.addoption("--postgres", choices=("local", "testcontainers"), default="local", help="what starts PostgreSQL")
+    group.addoption("--limits", choices=("tiny", "usual"), help="the limits of all tests that need no others")
     group.addoption("--bootstrap", metavar="HOST:PORT", help="use this running broker instead")
     group.addoption("--join", metavar="DIRECTORY", default="", help="share the broker of the run whose place this is")
 
@@ -117,6 +120,13 @@ def nothing_spins() -> Iterator[None]:
     for _ in range(20):  # what has ended in ten seconds does no harm
         found = found and spinning()
     assert not found, "\n".join(found)
+
+
+@pytest.fixture(autouse=True)
+def limits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The limits of this test, as its room, the test and the run say."""
+    with limits_of(request.node):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,7 @@ from kafka_eos.connectors.lake.stores import Store
 from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
 from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.limits import LIMITS
 
 _PREFIX: Final = "kafka-eos"
 _ONE_TRY: Final = {"commit.retry.num-retries": "0"}
@@ -82,7 +83,6 @@ _WRONG: Final = (
     BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
     ValidationError,
 )  # fmt: skip
-_MOST_MANIFESTS: Final = 50
 _BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
 _CUT: Final = MetricModeTypes.TRUNCATE
 """How bounds of texts are told."""
@@ -164,7 +164,7 @@ class IcebergTable:
                     snapshot.append_data_file(described(table, file))
                 for gone in removed:
                     snapshot.delete_data_file(gone.known.file)
-            if removed and _manifests(table) >= _MOST_MANIFESTS:
+            if removed and _manifests(table) >= LIMITS.manifests_per_iceberg_table:
                 # An overwrite merges none, and hands on those that only tell of files that are gone.
                 transaction.update_snapshot(snapshot_properties=summary).merge_append().commit()
             try:

@@ -39,11 +39,10 @@ from kafka_eos.connectors.kafka.client import (
 from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, writes
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
+from kafka_eos.limits import LIMITS
 
 SPARE: Final = 1
 """Producers kept warm beyond the one in use, at first."""
-MOST_SPARES: Final = 8
-"""As many are kept warm at most, for epochs that follow each other faster than one producer starts."""
 WARMERS: Final = 4
 """Threads that start producers."""
 MAX_SLOTS: Final = 64
@@ -214,7 +213,7 @@ class WarmPool:
 
     def take(self, seconds: float) -> Warm:
         """The next warm producer. RestartFromCheckpoint if none comes in time, ConfigError if none ever can."""
-        if self._ready.empty() and self._spares < MOST_SPARES:
+        if self._ready.empty() and self._spares < LIMITS.spare_producers:
             self._spares += 1
             self._order()
         try:

@@ -102,7 +102,7 @@ class ObjectStore:
         import obstore
 
         with _own_errors(name):
-            for chunk in obstore.get(self._client, name).stream(min_chunk_size=1 << 20):
+            for chunk in obstore.get(self._client, name).stream(min_chunk_size=LIMITS.copied_bytes):
                 yield bytes(chunk)
 
     def size(self, name: str) -> int | None:

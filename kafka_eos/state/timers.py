@@ -29,6 +29,8 @@ from kafka_eos.state.rows import Rows
 Floor: TypeAlias = tuple[int, int, int]
 """First and last key group of a range, and the event time that it has come to."""
 
+_LOOKED_UP = 256
+"""Rows of a sample: how many timers there are is an estimate where it is not known."""
 _END = b"\xff" * (TIME_BYTES + 2)
 """No time and key is greater: no key's bytes begin with two of these."""
 
@@ -119,6 +121,7 @@ class PendingTimers:
         """All timers before it are in memory, while some are given out."""
         self._changed: dict[bytes, bool] = {}
         """Row keys that are not written yet: is the timer there?"""
+        self._flushes = 0
         self._pending = sum(1 for _ in rows.scan()) if pending is None else pending
         """How many there are, but for those of ``_unsure``."""
         self._unsure: set[bytes] = set()
@@ -180,19 +183,26 @@ class PendingTimers:
     def _of_before(self) -> Iterator[tuple[int, Any, int]]:
         """From the rows alone: to be asked before anything else."""
         groups = [self._at(group, time) for group in self._begun if (time := self.reached(group)) != BEGINNING]
-        for timer in heapq.merge(*groups):
+        for timer, flushes in heapq.merge(*groups):
             row = timer[-GROUP_BYTES:] + timer[:-GROUP_BYTES]
-            if self._changed.get(row, True):
+            if self._is_there(row, flushes):
                 self._pending -= 1
                 self._change(row, there=False)
                 yield self._told(timer)
 
-    def _at(self, group: int, time: int) -> Iterator[bytes]:
-        """The timers of a group that are at a time, page by page."""
+    def _is_there(self, row: bytes, flushes: int) -> bool:
+        """Whether a row that was read after so many flushes is there still: a later one may have deleted it."""
+        if row in self._changed:
+            return self._changed[row]
+        return flushes == self._flushes or self._rows.get([row])[0] is not None
+
+    def _at(self, group: int, time: int) -> Iterator[tuple[bytes, int]]:
+        """The timers of a group that are at a time, page by page, and after how many flushes each was read."""
         cursor = group_prefix(group) + TimeCodec().encode(time)
         end = cursor + _END
         while page := self._rows.page(cursor, end, LIMITS.timers_per_page):
-            yield from (_turned(row) for row, _ in page)
+            flushes = self._flushes
+            yield from ((_turned(row), flushes) for row, _ in page)
             cursor = page[-1][0] + b"\0"
 
     def _told(self, timer: bytes) -> tuple[int, Any, int]:
@@ -254,12 +264,13 @@ class PendingTimers:
             gone = [row for row, present in self._changed.items() if not present]
             self._rows.write(there, [b""] * len(there), gone)
             self._changed.clear()
+            self._flushes += 1
         if len(self._near) + len(self._heap) > self._limit:
             self._forget()
 
     def _were_there(self) -> int:
         """How many of ``_unsure`` are rows. Of many, some are looked up for all: as a rule all are, or none is."""
-        asked = list(itertools.islice(self._unsure, LIMITS.timers_per_lookup))
+        asked = list(itertools.islice(self._unsure, _LOOKED_UP))
         found = sum(value is not None for value in self._rows.get(asked))
         return round(found * len(self._unsure) / len(asked))
 

@@ -17,6 +17,7 @@ from kafka_eos.checkpoints.packing import Packer
 from kafka_eos.checkpoints.provenance import Shelf, listed
 from kafka_eos.limits import LIMITS
 from tests.audit.job import Job
+from tests.limits import set_limits
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -89,7 +90,7 @@ def test_a_job_that_is_killed_while_it_packs_loses_no_provenance(job: Job, spark
 
 
 @contextmanager
-def packing(job: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def packing(job: Job) -> Iterator[None]:
     """What there is is packed as long as somebody reads, the oldest two first, until there is one pack."""
     done, failures, whole = threading.Event(), list[str](), packs.groups
     packer = Packer(job.storage, failures.append)
@@ -98,16 +99,15 @@ def packing(job: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         while not done.wait(0.02):
             packer.forgotten(LIMITS.epochs_per_packing)
 
-    monkeypatch.setattr(LIMITS, "files_per_pack", 2)
-    monkeypatch.setattr(packs, "groups", lambda files: whole(files)[:1])
-    thread = threading.Thread(target=pack)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        monkeypatch.undo()
+    with set_limits(files_per_pack=2), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packs, "groups", lambda files: whole(files)[:1])
+        thread = threading.Thread(target=pack)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
     assert failures == []
 
 
@@ -119,7 +119,7 @@ def test_audits_judge_as_ever_while_what_they_read_is_packed(
     before, ledgers = len(listed(job.storage)), (str(job.storage.root),)
     question = Question(job.bootstrap, outputs=(job.topics["totals"],), id="provenance", ledgers=ledgers)
 
-    with packing(job, monkeypatch):
+    with packing(job):
         of_job = job.audit(spark)
         of_topics = audit_topics(question, spark=spark)
 

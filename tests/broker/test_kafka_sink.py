@@ -13,7 +13,6 @@ import pytest
 
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.committer import FENCED_MS
-from kafka_eos.connectors.kafka.pool import MOST_SPARES
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.settings import Cluster
 from kafka_eos.connectors.kafka.sizes import batch_bytes
@@ -31,6 +30,7 @@ from kafka_eos.interfaces import (
     Standing,
     Writer,
 )
+from kafka_eos.limits import LIMITS
 from kafka_eos.provenance import parse
 from kafka_eos.records import Batch, Rejected
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
@@ -160,7 +160,7 @@ def test_slots_are_used_again_after_the_receipt(bootstrap: str, topic: Topic, op
 
     names = commit_behind(committer, lambda at: prepare(writer, batch(str(at).encode()), at), writer.committed)
 
-    assert len(set(names)) <= MOST_SPARES + 7
+    assert len(set(names)) <= LIMITS.spare_producers + 7
     eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
 
 
@@ -180,7 +180,7 @@ def test_slots_of_clients_that_last_for_the_term_are_used_again_after_the_receip
     with closing(term), closing(sink.committer(ctx)) as committer:
         names = commit_behind(committer, prepare_in_session, lambda at: term.committed(at.epoch))
 
-    assert len(set(names)) <= MOST_SPARES + 7
+    assert len(set(names)) <= LIMITS.spare_producers + 7
     eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
 
 

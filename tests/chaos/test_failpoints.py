@@ -110,6 +110,7 @@ def test_every_point_is_hit_somewhere() -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.limits("tiny")
 @pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES)
 def test_a_job_that_dies_at_every_step_loses_and_doubles_nothing(job: Job, families: tuple[str, ...]) -> None:
     job.run(script(families))

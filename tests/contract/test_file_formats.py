@@ -29,7 +29,6 @@ from kafka_eos.connectors.files.names import Promise
 from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Json, Services, TaskContext
-from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
@@ -353,10 +352,8 @@ def test_a_file_ends_when_it_is_large(tmp_path: Path) -> None:
     assert [part.stat().st_size for part in parts] == [132, 132, 66]
 
 
-def test_a_writer_has_few_files_open_however_many_partitions_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LIMITS, "open_files", 2)
+@pytest.mark.limits(open_files=2)
+def test_a_writer_has_few_files_open_however_many_partitions_there_are(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, partition_by=lambda value: {"n": value % 5})
     parts = written(sink, list(range(10)), list(range(10, 20)))
 

@@ -28,7 +28,6 @@ from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
 from kafka_eos.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
-from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
 from kafka_eos.testing.sources import ListOrigin
@@ -87,11 +86,10 @@ WRITERS: dict[str, Callable[[Path, Sequence[Order | Bad]], None]] = {
 }
 
 
+@pytest.mark.limits(rows_per_file_read=2, csv_block_bytes=64)
 @pytest.mark.parametrize("ending", WRITERS)
-def test_files_keep_the_contract(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_keep_the_contract(ending: str, tmp_path: Path) -> None:
     """Of several reads each, in several row groups, blocks and slices, none of which ends where another one does."""
-    monkeypatch.setattr(LIMITS, "rows_per_file_read", 2)
-    monkeypatch.setattr(LIMITS, "csv_block_bytes", 64)
 
     def fresh() -> SourceUnderTest:
         directory, write = tmp_path / uuid.uuid4().hex, WRITERS[ending]

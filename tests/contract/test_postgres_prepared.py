@@ -18,7 +18,6 @@ from kafka_eos.connectors.postgres import client, inserting, prepared
 from kafka_eos.demo.postgres import Postgres
 from kafka_eos.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
 from kafka_eos.interfaces import Committable, LifeState, Outcome, Standing
-from kafka_eos.limits import LIMITS
 from tests.contract.test_postgres_sink import (
     A,
     Account,
@@ -135,8 +134,8 @@ def test_a_server_that_lets_none_be_prepared_says_what_to_set(database: Callable
 # ---------------------------------------------------------------- rows
 
 
-def test_a_refused_row_takes_none_of_the_epochs_other_rows_with_it(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "rows_per_insert", 3)
+@pytest.mark.limits(rows_per_insert=3)
+def test_a_refused_row_takes_none_of_the_epochs_other_rows_with_it(kit: Kit) -> None:
     good = [Account(f"{n}", n) for n in range(10)]
     bad = [Account("negative", -1), Account("big", 2**40), Account("nul\0", 1), Account("\ud800", 1)]
     sink = kit.sink()

@@ -30,7 +30,6 @@ from kafka_eos.interfaces import (
     Standing,
     TaskContext,
 )
-from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.contract import TWO_PROCESSES
@@ -130,8 +129,8 @@ def test_what_is_staged_is_an_upload_and_no_object(sink: FileSink, store: Store)
     assert (store.read(store.parts()[0]), store.uploads()) == (b'"x"\n', [])
 
 
-def test_a_large_file_is_sent_in_parts_while_it_is_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "upload_part_bytes", 5 << 20)
+@pytest.mark.limits(upload_part_bytes=5 << 20)
+def test_a_large_file_is_sent_in_parts_while_it_is_written(store: Store) -> None:
     sink, rows = FileSink(store.address), [str(n) * (1 << 20) for n in range(8)]
     (committable,) = prepared(sink, *rows)
     sink.committer(job()).commit(PERMIT, committable)

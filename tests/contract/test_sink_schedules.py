@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +22,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.interfaces import Json
-from kafka_eos.limits import Limits, shrunk
 from kafka_eos.testing import ContractBroken, SinkUnderTest
 from kafka_eos.testing.sink_run import run_choices, run_steps
 from kafka_eos.testing.sink_schedules import AbortStep, CommitStep, NotifyStep, PrepareStep, SealStep, Step, WriteStep
@@ -31,7 +30,6 @@ from tests.examples import examples
 
 CHOICES = st.lists(st.integers(0, 1 << 20), min_size=25, max_size=90)
 WORKERS = st.sampled_from([[0], [0, 0], [0, 1], [0, 1, 1]])
-SIZES = st.sampled_from([{}, Limits.tiny()])
 REPLACING: Sequence[Json] = [{"id": n % 3, "text": f"row {n}"} for n in range(40)]
 """Each takes the place of one before it."""
 
@@ -54,11 +52,11 @@ def test_a_sink_in_memory(choices: Sequence[int], workers: Sequence[int]) -> Non
         run_choices(trial, workers, choices)
 
 
-@given(CHOICES, WORKERS, SIZES)
+@given(CHOICES, WORKERS)
 @examples(6)
-def test_files(choices: Sequence[int], workers: Sequence[int], sizes: Mapping[str, int]) -> None:
+def test_files(choices: Sequence[int], workers: Sequence[int]) -> None:
     """Of an epoch there are several: each ends after two rows."""
-    with TemporaryDirectory() as directory, shrunk(sizes):
+    with TemporaryDirectory() as directory:
 
         def read_back() -> list[Any]:
             parts = sorted(Path(directory).glob("part-*"), key=lambda part: part.name)
@@ -90,11 +88,11 @@ def test_a_table_whose_rows_replace_each_other(choices: Sequence[int]) -> None:
             run_choices(trial, [0], choices, newest)
 
 
-@given(CHOICES, SIZES)
+@given(CHOICES)
 @examples(3)
-def test_a_lake_whose_rows_replace_each_other(choices: Sequence[int], sizes: Mapping[str, int]) -> None:
+def test_a_lake_whose_rows_replace_each_other(choices: Sequence[int]) -> None:
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
-    with TemporaryDirectory() as directory, shrunk(sizes):
+    with TemporaryDirectory() as directory:
         table = str(Path(directory) / "rows")
         DeltaTable.create(table, columns)
         target = SinkUnderTest(

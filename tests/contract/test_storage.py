@@ -344,6 +344,7 @@ def test_what_is_fetched_is_told_as_it_passes(place: Place, tmp_path: Path) -> N
         assert sum(passed) == ref.size
 
 
+@pytest.mark.limits(copied_bytes=MIB)
 def test_a_large_file_passes_through_little_memory(s3: str, tmp_path: Path) -> None:
     storage = open_storage(s3)
     path = tmp_path / "large"
@@ -426,6 +427,7 @@ def test_terms_fence_and_retention_cleans(place: Place, tmp_path: Path) -> None:
     place.storage.check(stray)
 
 
+@pytest.mark.limits(files_per_pack=8, packs_per_round=16, pack_bytes=1 << 22)
 @pytest.mark.parametrize("point", ["packing.published", "packing.deleted"])
 def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_one_goes_on(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str

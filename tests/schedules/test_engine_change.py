@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from kafka_eos import Pipeline
 from kafka_eos.app import Code
 from kafka_eos.checkpoints import savepoints
@@ -22,7 +24,6 @@ from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.savepointing import SavepointWriter
 from kafka_eos.ids import EpochId
-from kafka_eos.limits import Limits, shrunk
 from kafka_eos.protocol.checkpoint import Cadence
 from kafka_eos.settings import Settings
 from kafka_eos.spark.driver import Driver, Watch
@@ -68,6 +69,7 @@ def _drive(job: Job, directory: Path) -> list[int]:
     return epochs
 
 
+@pytest.mark.limits("tiny")
 def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other(tmp_path: Path) -> None:
     """Some ten epochs follow, and operators with state would see each row that comes again."""
     began = time.monotonic()
@@ -75,17 +77,16 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
     ordered.ordered(case)
     settings = Settings(checkpoint_mode="unaligned", aligned_timeout=0.0, batch_size=2, state_backend="memory")
     job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_life=1.7)
-    with shrunk(Limits.tiny()):
-        while not job.decided.in_flight:
-            assert time.monotonic() < began + 60, "nothing is ever under way"
-            lives.live(job, 3, to_the_end=False)
-        for sink in job.sinks:
-            sink.forget()
-        coordinator, decided = _coordinator(job), job.decided
-        resumed = coordinator.recover()
-        moved = Acked(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
-        coordinator.finish(coordinator.decide(EpochId(resumed.first_epoch, resumed.term), moved))
-        epochs = _drive(job, tmp_path)
+    while not job.decided.in_flight:
+        assert time.monotonic() < began + 60, "nothing is ever under way"
+        lives.live(job, 3, to_the_end=False)
+    for sink in job.sinks:
+        sink.forget()
+    coordinator, decided = _coordinator(job), job.decided
+    resumed = coordinator.recover()
+    moved = Acked(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
+    coordinator.finish(coordinator.decide(EpochId(resumed.first_epoch, resumed.term), moved))
+    epochs = _drive(job, tmp_path)
 
     assert len(epochs) > 5
     case.check()

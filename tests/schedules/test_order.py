@@ -13,7 +13,6 @@ from random import Random
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.limits import Limits, shrunk
 from kafka_eos.settings import Settings
 from tests.examples import seeds
 from tests.schedules import batches, lives, ordered
@@ -49,13 +48,13 @@ def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Co
     return job.told
 
 
+@pytest.mark.limits("tiny")
 @pytest.mark.parametrize("kind", ordered.CASES)
 def test_rows_of_a_key_keep_their_order_in_whichever_life(kind: str, tmp_path: Path) -> None:
     told: Counter[str] = Counter()
-    with shrunk(Limits.tiny()):
-        for seed in seeds(SEEDS):
-            (tmp_path / str(seed)).mkdir()
-            told += _run(ordered.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
+    for seed in seeds(SEEDS):
+        (tmp_path / str(seed)).mkdir()
+        told += _run(ordered.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
     assert told["rows under way restored"] >= SEEDS
     assert told["epochs aborted"] > 0

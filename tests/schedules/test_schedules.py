@@ -7,6 +7,7 @@ barriers overtake rows, and come between any two firings. ``make schedules SEEDS
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,11 +18,11 @@ import pytest
 
 from kafka_eos import Pipeline, open_task
 from kafka_eos.embedded import open_plan
-from kafka_eos.limits import LIMITS, Limits
 from kafka_eos.operators.event_time import Pace
 from kafka_eos.settings import Settings
 from kafka_eos.spark import open_level
 from kafka_eos.state.backends import open_backend
+from tests.limits import TINY, set_limits, some_limits
 from tests.marks import campaign
 from tests.schedules import batches, expiring, lives, ordered, pipelines, verbs
 from tests.schedules.job import Job
@@ -33,22 +34,19 @@ FEW, FEW_LIVES = 10, 4
 """Rows of a split at most, and lives, of the one that is always run."""
 
 
+_AT_A_TIME = ("rows_per_firing", "firings_per_slice", "pane_keys_per_batch", "pane_keys_per_share", "timers_per_page")
+"""Limits of what is done so many at a time; here it is done one at a time."""
+
+
 @pytest.fixture
-def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time goes on with each batch, what it makes due is done one firing at a time, and every limit is tiny."""
+def in_small_steps(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Time goes on with each batch, and what it makes due is done one firing at a time. The seed draws other limits."""
     clock = count()
-    for name, value in Limits.tiny().items():
-        monkeypatch.setattr(LIMITS, name, value)
     monkeypatch.setattr(open_plan, "_TICK", 0.0)
     monkeypatch.setattr(open_plan, "STEADILY", Pace(0.0, lambda: next(clock) / 1000, slice=0.0))
-    for name in (
-        "rows_per_firing",
-        "firings_per_slice",
-        "pane_keys_per_batch",
-        "pane_keys_per_share",
-        "timers_per_page",
-    ):
-        monkeypatch.setattr(LIMITS, name, 1)
+    drawn = some_limits(Random(f"limits-{kind}-{seed}")) if seed else TINY
+    with set_limits(**{**drawn, **dict.fromkeys(_AT_A_TIME, 1)}):
+        yield
 
 
 def _schedules() -> list[Any]:

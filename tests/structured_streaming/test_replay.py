@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.errors import ConfigError, Fatal
-from kafka_eos.limits import LIMITS
+from tests.limits import set_limits
 from tests.structured_streaming.kit import Totals, messages
 
 OLDER = "the output of batch {} is visible already.* is older than its output"
@@ -61,13 +61,11 @@ def test_two_forgotten_decisions(totals: Totals, spark: Any) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(("kind", "retained"), [("certain", 2), ("random", 100)])
-def test_a_checkpoint_older_than_its_output(
-    kind: str, retained: int, totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_older_than_its_output(kind: str, retained: int, totals: Totals, spark: Any) -> None:
     """The first batch is forgotten, or is remembered and comes out otherwise."""
-    monkeypatch.setattr(LIMITS, "settled_batches_kept", retained)
     totals.kind = kind
-    totals.run(spark)
+    with set_limits(settled_batches_kept=retained):
+        totals.run(spark)
     last = totals.decided()
     for part in ("offsets", "commits", "state", "sources"):
         shutil.rmtree(totals.checkpoint / part, ignore_errors=True)

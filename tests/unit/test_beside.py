@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
 
+@pytest.mark.limits(outputs_per_origin_block=1 << 16)
 @given(st.data())
 def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) -> None:
     recording, expected = Recording(), list[tuple[int, str]]()

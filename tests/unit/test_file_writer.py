@@ -18,9 +18,11 @@ from kafka_eos.connectors.files.names import partition
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import Committable, JobContext, TaskContext
-from kafka_eos.limits import LIMITS
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
+from tests.limits import set_limits
+
+pytestmark = pytest.mark.limits("usual")
 
 FIRST = EpochId(Epoch(1), Term(1))
 
@@ -56,12 +58,9 @@ def test_each_partition_has_one_file_however_many_there_are(tmp_path: Path, part
     assert ids(tmp_path, committables) == list(range(5 * partitions))
 
 
+@pytest.mark.limits(open_files=2, open_file_bytes=300000)
 @pytest.mark.parametrize("form", ["jsonl", "avro", "parquet"])
-def test_what_is_too_much_for_memory_is_written_the_largest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.setattr(LIMITS, "open_files", 2)
-    monkeypatch.setattr(LIMITS, "open_file_bytes", 300_000)
+def test_what_is_too_much_for_memory_is_written_the_largest_first(tmp_path: Path, form: str) -> None:
     rows = [Row(n, "x" * 20_000 if n % 20 == 19 else "") for n in range(600)]
     sink = FileSink(tmp_path, value=Row, format=form, partition_by=lambda row: {"p": row.id % 20})
     committables = staged(sink, [rows[begin : begin + 20] for begin in range(0, 600, 20)])
@@ -70,10 +69,8 @@ def test_what_is_too_much_for_memory_is_written_the_largest_first(
     assert 22 <= len(committables) < 60, "the large one again and again, the small ones seldom"
 
 
-def test_rows_of_open_files_are_written_when_all_together_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LIMITS, "open_file_bytes", 200_000)
+@pytest.mark.limits(open_file_bytes=200000)
+def test_rows_of_open_files_are_written_when_all_together_are_too_many(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, value=Row, format="parquet", partition_by=lambda row: {"p": row.id % 3})
     committables = staged(sink, [[Row(n, str(n) * 3000)] for n in range(90)])
     groups = [pq.ParquetFile(tmp_path / str(each.payload["staged"])).num_row_groups for each in committables]
@@ -93,8 +90,8 @@ def test_many_small_blocks_of_parquet_take_little_more_than_their_rows() -> None
     assert pa.total_allocated_bytes() - before < 4_000_000, "a table of one row takes some hundred bytes a column"
 
 
-def test_files_that_wait_end_where_the_sink_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "open_files", 1)
+@pytest.mark.limits(open_files=1)
+def test_files_that_wait_end_where_the_sink_says(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, value=Row, roll=Roll(rows=2), partition_by=lambda row: {"p": row.id % 2})
     committables = staged(sink, [[Row(n) for n in range(7)]] * 1)
 
@@ -121,15 +118,15 @@ def timed(sink: FileSink, given: Sequence[tuple[float, Sequence[int]]], monkeypa
 def test_a_row_that_comes_after_the_time_of_a_file_begins_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(LIMITS, "open_files", at_once)
     sink = FileSink(tmp_path, value=Row, roll=Roll(seconds=60), partition_by=lambda row: {"p": row.id % 2})
     given = [(1000.0, (0, 1)), (1059.9, (2, 3)), (1060.0, (4, 5)), (1100.0, (6,)), (1119.0, (7,))]
 
-    assert ids_by_file(tmp_path, timed(sink, given, monkeypatch)) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    with set_limits(open_files=at_once):
+        assert ids_by_file(tmp_path, timed(sink, given, monkeypatch)) == [[0, 2], [1, 3], [4, 6], [5, 7]]
 
 
+@pytest.mark.limits(open_files=1)
 def test_the_time_of_rows_that_waited_for_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "open_files", 1)
     sink = FileSink(tmp_path, value=Row, roll=Roll(rows=3, seconds=60), partition_by=lambda row: {"p": row.id % 2})
     given = [(1000.0, (0, 1)), (1050.0, (2, 4)), (1055.0, (3,)), (1060.0, (5,))]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.errors import ConfigError
-from kafka_eos.limits import ENVIRONMENT, LIMITS, Limits, parse_limits, shrunk
+from kafka_eos.limits import ENVIRONMENT, LIMITS, Limits, parse_limits
+from tests.limits import set_limits
 
 ROOT = Path(__file__).parents[2]
 NOT_LOOKED_AT = frozenset(
@@ -109,6 +110,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
         connectors/kafka/rpc/login.py _MOST_ITERATIONS
+        connectors/postgres/ranges.py _RECENT
         schemas/languages/avro/decimals.py _MOST_DIGITS
         schemas/languages/avro/foreign.py _SHALLOW
         schemas/languages/json_schema/differences.py _MOST_HOPS _MOST_STEPS
@@ -128,7 +130,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/protocol/backoff.py _DOUBLINGS
         kafka_eos/state/rocksdb.py BACKGROUND_JOBS
         connectors/kafka/committer.py _LOOKS
-        connectors/kafka/pool.py MOST_SPARES WARMERS _SELDOM
+        connectors/kafka/pool.py WARMERS _SELDOM
         connectors/lake/committer.py _TRIES
         connectors/outbox/committer.py AT_ONCE
         connectors/postgres/strategies.py EACH
@@ -143,11 +145,10 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/embedded/process.py _OPEN_FILES _LEAST_FILES
         kafka_eos/state/rocksdb.py _SCRATCH_FILES
         kafka_eos/state/scratch.py _SHARE
+        kafka_eos/state/timers.py _LOOKED_UP
         connectors/files/formats/arrow.py _EACH_TABLE
         connectors/files/open_files.py _EACH_BLOCK _EACH_ROW
-        connectors/iceberg/table.py _MOST_MANIFESTS
         connectors/kafka/memory.py SHARE _LARGEST_RECORD
-        connectors/postgres/ranges.py _RECENT
     """,
     "the precision of a sketch": """
         kafka_eos/aggregates/sketches.py _INDEX_BITS _MOST_LISTED _RANK_BITS
@@ -205,11 +206,11 @@ def test_tiny_limits_are_smaller_than_the_usual_ones() -> None:
     assert all(0 < value < getattr(usual, name) for name, value in tiny.items())
 
 
-def test_limits_are_shrunk_for_a_block_and_restored_whatever_happens() -> None:
+def test_limits_are_set_for_a_block_and_restored_whatever_happens() -> None:
     usual = LIMITS.rows_per_fetch
 
     def fail() -> None:
-        with shrunk({"rows_per_fetch": 2}):
+        with set_limits(rows_per_fetch=2):
             raise LookupError(LIMITS.rows_per_fetch)
 
     with pytest.raises(LookupError, match="2"):

@@ -103,6 +103,7 @@ def test_those_that_were_not_taken_leave_the_others_their_names(batch: Batch[Any
     assert [text for block in blocks for text in texts(block)] == [names[index] for index in left]
 
 
+@pytest.mark.limits(outputs_per_origin_block=1 << 16)
 def test_records_read_one_after_the_other_take_almost_nothing() -> None:
     recording = Recording()
     for start in range(0, 50_000, 500):

@@ -174,7 +174,7 @@ class ArrowLayout:
         with pq.ParquetFile(path) as file:
             if not file.schema_arrow.equals(self._read_back):
                 raise ValueError(f"{path.name}: its columns are {file.schema_arrow.names} and not those of the sink")
-            for batch in file.iter_batches(batch_size=8192):
+            for batch in file.iter_batches(batch_size=LIMITS.rows_per_file_read):
                 for row in batch.to_pylist():
                     text = row.pop(PROVENANCE, None)
                     yield _said(row), text

@@ -152,6 +152,7 @@ def test_writers_do_not_disturb_each_other(storage: JobStorage) -> None:
     assert ledger.read(storage) == expected(*manifests)
 
 
+@pytest.mark.limits(log_segment_bytes=8 << 20)
 @pytest.mark.parametrize("cut", [0, 1, 40, -3, -1, '{"epoch":"}'])
 @pytest.mark.parametrize("torn", [0, 1])
 def test_a_torn_line_takes_itself_and_what_rests_on_it(tmp_path: Path, torn: int, cut: int | str) -> None:
@@ -343,6 +344,7 @@ def test_verify_reads_each_record_once() -> None:
     assert sorted(storage.reads) == sorted(name for kind in kinds for name in storage.list(kind))
 
 
+@pytest.mark.limits(log_segment_bytes=8 << 20)
 def test_what_a_long_ledger_says_is_all_there_and_in_order(tmp_path: Path) -> None:
     """Entries are kept packed: each of ten thousand epochs comes out as it went in, twice, from both ends."""
     storage = LocalStorage(tmp_path / "job")

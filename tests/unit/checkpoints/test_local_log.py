@@ -197,6 +197,7 @@ def test_what_others_leave_beside_the_full_files_ends_no_job(log: LocalLog) -> N
     assert log.lines() == lines and log.tail(10_000) == lines
 
 
+@pytest.mark.limits(log_segment_bytes=8 << 20)
 def test_the_storage_of_a_job_keeps_its_logs_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path / "job")
     lines = [f'{{"n": {number}}}' + " " * (1 << 20) for number in range(20)]

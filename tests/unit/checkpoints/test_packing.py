@@ -21,6 +21,8 @@ from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, Unstored
 from kafka_eos.limits import LIMITS
 
+pytestmark = pytest.mark.limits("usual")
+
 Files = Sequence[tuple[Epoch, FileRef, bytes]]
 
 
@@ -67,8 +69,8 @@ def test_many_files_become_few_and_every_one_is_found(storage: JobStorage) -> No
     assert kinds(storage) == (5, 3)
 
 
-def test_many_packs_become_one(storage: JobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
+@pytest.mark.limits(files_per_pack=4)
+def test_many_packs_become_one(storage: JobStorage) -> None:
     some = files(4 * 4 * 4 + 4 + 1)
     store(storage, some)
 
@@ -142,11 +144,11 @@ def away() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Files:
     """Files for two rounds of packing packs, read one after the other."""
-    monkeypatch.setattr(LIMITS, "files_per_pack", 3)
     monkeypatch.setattr(packing, "AT_ONCE", 1)
     return files(3 * 3 + 2)
 
 
+@pytest.mark.limits(files_per_pack=3)
 def test_wherever_it_is_interrupted_every_file_is_found_and_the_next_round_goes_on(few: Files) -> None:
     ended = False
     for at in range(1, 100):
@@ -168,6 +170,7 @@ def test_wherever_it_is_interrupted_every_file_is_found_and_the_next_round_goes_
     assert at > 20
 
 
+@pytest.mark.limits(files_per_pack=3)
 def test_wherever_another_coordinator_packs_the_same_every_file_is_found(few: Files) -> None:
     """One that was replaced and does not know it yet."""
     for at in range(1, 30):
@@ -183,6 +186,7 @@ def test_wherever_another_coordinator_packs_the_same_every_file_is_found(few: Fi
         assert max(kinds(storage)) < 3, at
 
 
+@pytest.mark.limits(files_per_pack=3)
 def test_wherever_it_is_packed_while_somebody_reads_every_file_is_found(few: Files) -> None:
     """First into packs, then into packs of packs: the reader knows the ones, and only the others are there."""
     for at in range(1, 40):
@@ -255,9 +259,9 @@ def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_pack
     assert all_there(storage, [*some, *more])
 
 
-def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.limits(files_per_pack=4)
+def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed() -> None:
     """The oldest are tried first, once, and from then on last: after the packs that are packed again, too."""
-    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Unreadable(), list[str](), files(5 * 4)
     store(storage, some)
     storage.bad = frozenset(provenance.name_of(ref, epoch) for epoch, ref, _ in some[:4])
@@ -273,14 +277,14 @@ def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed(monkeypa
     assert "and 3 more" in said[0]
 
 
-def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.limits(files_per_pack=4)
+def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed() -> None:
     class Undeletable(MemoryStorage):
         def delete_all(self, names: Sequence[str]) -> None:
             if provenance.name_of(some[0][1], some[0][0]) in names:
                 raise PermissionError(errno.EPERM, "immutable")
             super().delete_all(names)
 
-    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Undeletable(), list[str](), files(5 * 4)
     store(storage, some)
     packer = Packer(storage, said.append)
@@ -295,7 +299,8 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed(monkeypa
     assert all_there(storage, some)
 
 
-def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.limits(files_per_pack=4)
+def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once() -> None:
     class Immutable(MemoryStorage):
         def __init__(self) -> None:
             super().__init__()
@@ -306,7 +311,6 @@ def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once(monkeypatch
                 raise PermissionError(errno.EPERM, "immutable")
             super().delete_all(names)
 
-    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, said, some = Immutable(), list[str](), files(3 * 4)
     store(storage, some)
     oldest_of_a_group = [provenance.name_of(ref, epoch) for epoch, ref, _ in some[::4]]
@@ -324,9 +328,9 @@ def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once(monkeypatch
     assert all_there(storage, some)
 
 
-def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.limits(files_per_pack=4)
+def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on() -> None:
     """No epoch begins before a look is done, and there may be a backlog of days."""
-    monkeypatch.setattr(LIMITS, "files_per_pack", 4)
     storage, some = Unreadable(), files(3 * 4 * LIMITS.packs_per_round)
     store(storage, some)
     packer = Packer(storage, pytest.fail)
@@ -444,6 +448,7 @@ def test_files_are_not_deleted_for_a_pack_of_them_that_is_damaged(storage: JobSt
     assert all_there(storage, some)
 
 
+@pytest.mark.limits(files_per_pack=3)
 def test_a_pack_that_holds_all_of_the_others_stays(few: Files, storage: JobStorage) -> None:
     """What was interrupted between publishing and deleting was packed again, with others."""
     for some in (few, few[:3], few[2:4]):

@@ -23,7 +23,6 @@ from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import ConfigError
 from kafka_eos.ids import Epoch
 from kafka_eos.interfaces import FileRef, StateHandle, Unstored
-from kafka_eos.limits import LIMITS
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
 Check = Callable[[Path], None]
@@ -114,10 +113,8 @@ def _all_provenance(root: Path) -> None:
         assert shelf.load(ref, Epoch(number)) == content
 
 
-def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LIMITS, "files_per_pack", 3)
+@pytest.mark.limits(files_per_pack=3)
+def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(root: Path, tmp_path: Path) -> None:
     storage = LocalStorage(root / "job")
     for number in range(3):
         ref, content = _provenance(number)

@@ -18,7 +18,6 @@ from kafka_eos.coordinator import term as terms
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle
-from kafka_eos.limits import LIMITS
 from kafka_eos.protocol import retention as rules
 
 
@@ -154,12 +153,10 @@ class TakenOver(MemoryStorage):
             self.new = self.upload(self._source, "new.rows")
 
 
+@pytest.mark.limits(objects_per_delete=1)
 @pytest.mark.parametrize(("when", "content"), [("listing", b"new"), ("deleting", b"of epoch 1")])
-def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(
-    tmp_path: Path, when: str, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(tmp_path: Path, when: str, content: bytes) -> None:
     """Not even one that was there, is named no longer, and has just been found stored already: in no later batch."""
-    monkeypatch.setattr(LIMITS, "objects_per_delete", 1)
     (tmp_path / "new").write_bytes(content)
     storage = TakenOver(tmp_path / "new", when)
     job(storage, tmp_path, 5)
@@ -170,6 +167,7 @@ def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(
     storage.check(storage.new)
 
 
+@pytest.mark.limits(objects_per_delete=500)
 def test_who_owns_the_job_is_asked_once_a_batch_of_files_and_not_once_a_file(tmp_path: Path) -> None:
     storage, asked = Counting(), list[int]()
     job(storage, tmp_path, 30)

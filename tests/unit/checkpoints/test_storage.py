@@ -17,7 +17,6 @@ from kafka_eos.checkpoints.remote import RemoteStorage
 from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
 from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.interfaces import FileRef
-from kafka_eos.limits import LIMITS
 
 NAME = "manifests/000000000001-00000001.json"
 
@@ -125,11 +124,11 @@ def test_a_log_keeps_complete_lines(storage: JobStorage) -> None:
     assert list(storage.lines("history.jsonl")) == ['{"a":1}', '{"b":2}']
 
 
+@pytest.mark.limits(log_lines_per_segment=2)
 def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
     storage: JobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of a process that another machine begins later, whose clock is slow."""
-    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
     clock = iter(range(2_000_000_000_000, 0, -1000))
     monkeypatch.setattr(remote.time, "time_ns", lambda: next(clock) * 1_000_000)
     writers = [storage, RemoteStorage(storage._store) if isinstance(storage, RemoteStorage) else storage]
@@ -139,11 +138,9 @@ def test_lines_of_a_log_are_in_order_though_the_clock_is_set_back(
     assert list(storage.lines("history.jsonl")) == list("01234567")
 
 
-def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.limits(log_lines_per_segment=2)
+def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(tmp_path: Path) -> None:
     """Who lists a store while a line is written may see neither the version that goes nor the one that comes."""
-    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
     fs = pytest.importorskip("pyarrow.fs")
     storage = RemoteStorage(PyArrowStore(fs.LocalFileSystem(), str(tmp_path)))
     (tmp_path / "history" / "not a segment").mkdir(parents=True)

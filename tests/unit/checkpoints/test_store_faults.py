@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from kafka_eos.limits import LIMITS
-
 pytest.importorskip("obstore")
 pytest.importorskip("pyarrow")
 
@@ -35,6 +33,8 @@ from kafka_eos.errors import CorruptCheckpoint
 from kafka_eos.ids import Epoch, EpochId, Term
 from kafka_eos.interfaces import FileRef, StateHandle, Unstored
 from tests.store_faults import CRASHES, ERRORS, Crash, Directory, FileSystem, Objects, Place, Requests, every
+
+pytestmark = pytest.mark.limits(log_lines_per_segment=2, log_segment_bytes=10, files_per_pack=2, objects_per_delete=2)
 
 View: TypeAlias = Any
 """What a reader sees: a set, or a tuple whose end grows."""
@@ -55,12 +55,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> MakePlace:
 
 
 @pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "log_lines_per_segment", 2)
-    monkeypatch.setattr(LIMITS, "log_segment_bytes", 10)
-    monkeypatch.setattr(LIMITS, "files_per_pack", 2)
+def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "AT_ONCE", 1)
-    monkeypatch.setattr(LIMITS, "objects_per_delete", 2)
 
 
 def grown(before: View, now: View) -> bool:

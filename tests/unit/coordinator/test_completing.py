@@ -292,6 +292,7 @@ def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) 
     assert world.sink.prepared == []
 
 
+@pytest.mark.limits(log_segment_bytes=8 << 20)
 def test_a_diary_that_cannot_be_written_costs_no_receipt_and_is_said_once(world: World) -> None:
     coordinator = world.coordinator()
     coordinator.recover()

@@ -39,13 +39,15 @@ from kafka_eos.coordinator.patience import Patience
 from kafka_eos.errors import Fenced
 from kafka_eos.ids import EpochId
 from kafka_eos.interfaces import Committable, FileRef, JobContext, StateHandle, TaskContext, Unstored
-from kafka_eos.limits import LIMITS
 from kafka_eos.protocol.lineage import lineage
 from kafka_eos.records import Batch
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
 from tests.examples import examples
+from tests.limits import set_limits
 from tests.store_faults import Crash, Kind, Objects, Requests, every
+
+pytestmark = pytest.mark.limits(log_lines_per_segment=2, files_per_pack=2, objects_per_delete=1, epochs_per_packing=1)
 
 JOB = "orders"
 SPLIT = "list/0"
@@ -118,17 +120,8 @@ class Supervisor:
 
 
 @pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, 2, 2, 1, 1)
-
-
-def limit(patch: pytest.MonkeyPatch, lines: int, files: int, names: int, epochs: int) -> None:
-    """So many lines a segment of a log, files a pack, names a batch of retention, epochs between two packings."""
-    patch.setattr(LIMITS, "log_lines_per_segment", lines)
-    patch.setattr(LIMITS, "files_per_pack", files)
-    patch.setattr(LIMITS, "objects_per_delete", names)
-    patch.setattr(LIMITS, "epochs_per_packing", epochs)
-    patch.setattr(packing, "AT_ONCE", 1)
+def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "AT_ONCE", 1)
 
 
 @pytest.fixture
@@ -270,8 +263,10 @@ faults = st.tuples(st.sampled_from([*KINDS, "replace"]), st.integers(1, 120))
 def test_whatever_happens_to_a_chain_of_supervisors(data: st.DataObject) -> None:
     """Each fails or is replaced at some request, and so is its successor; limits and the length of the job differ."""
     lines, files, names, epochs, retained = (data.draw(st.integers(1, 3)) for _ in range(5))
-    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        limit(patch, lines, files + 1, names, epochs)
+    limits = set_limits(
+        log_lines_per_segment=lines, files_per_pack=files + 1, objects_per_delete=names, epochs_per_packing=epochs
+    )
+    with tempfile.TemporaryDirectory() as directory, limits:
         job = Job(Path(directory), data.draw(st.integers(1, 6)), retained)
         _run_all(job, data.draw(st.lists(faults, max_size=4)))
         for _ in range(2):

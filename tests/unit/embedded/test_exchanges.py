@@ -23,7 +23,6 @@ from kafka_eos.embedded.exchanges import Exchanges
 from kafka_eos.embedded.inputs import Input, Marker
 from kafka_eos.embedded.network import Arrival, BarrierArrived, WatermarkArrived
 from kafka_eos.interfaces import DeadLetters
-from kafka_eos.limits import Limits, shrunk
 from kafka_eos.plan import Plan
 from kafka_eos.records import Batch, RawOrigin, RawRecord, Watermark
 from kafka_eos.schemas import KeyCodec
@@ -344,10 +343,10 @@ def _settings(seed: int) -> Settings:
     return settings.model_copy(update={"exchange_memory": chance.choice([100, 20_000, 1 << 20])})
 
 
+@pytest.mark.limits("tiny")
 @pytest.mark.parametrize("seed", seeds(8))
 def test_each_channel_brings_what_went_into_it(tmp_path: Path, seed: int) -> None:
     with ExitStack() as closing:
-        closing.enter_context(shrunk(Limits.tiny()))
         cluster = Cluster(seed, _settings(seed), tmp_path, closing)
         for _ in range(400):
             cluster.step()

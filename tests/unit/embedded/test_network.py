@@ -247,6 +247,7 @@ def test_what_a_peer_said_before_its_death_arrives(connected: Callable[..., Pair
     assert settle(receiver) == [Rows(0, 0, b"last words")]
 
 
+@pytest.mark.limits(spill_file_bytes=64 << 20)
 def test_what_waits_for_credit_beyond_a_window_is_on_the_disk(connected: Callable[..., Pair], tmp_path: Path) -> None:
     """And leaves in its order, with the barriers in their places."""
     sender, receiver = connected(disks=(tmp_path / "sender", tmp_path / "receiver"))

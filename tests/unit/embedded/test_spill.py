@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos.embedded.spill import SpillingQueue
-from kafka_eos.limits import LIMITS
 
 Entry = str | float | bytes
 
@@ -44,8 +43,8 @@ def test_entries_come_out_as_they_went_in(tmp_path_factory: pytest.TempPathFacto
     queue.close()
 
 
-def test_a_queue_that_is_never_empty_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "spill_file_bytes", 1000)
+@pytest.mark.limits(spill_file_bytes=1000)
+def test_a_queue_that_is_never_empty_does_not_fill_the_disk(tmp_path: Path) -> None:
     queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 2, encode)
     for n in range(50):
         queue.append(f"{n:04}" * 25)
@@ -69,10 +68,8 @@ def test_the_file_goes_with_the_queue(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_does_not_keep_the_files_of_a_queue_that_nobody_wants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LIMITS, "spill_file_bytes", 10)
+@pytest.mark.limits(spill_file_bytes=10)
+def test_a_full_disk_does_not_keep_the_files_of_a_queue_that_nobody_wants(tmp_path: Path) -> None:
     queue: SpillingQueue[Entry] = SpillingQueue(tmp_path / "file", 1, encode)
     for text in ("head", "a" * 10, "b" * 10, "c" * 10):
         queue.append(text)

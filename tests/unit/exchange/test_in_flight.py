@@ -73,6 +73,7 @@ def test_what_a_killed_attempt_has_left_is_no_part_of_a_log(tmp_path: Path) -> N
     assert list(in_flight.load(storage, tmp_path / "fetched", [stored])) == [("first", b"a")]
 
 
+@pytest.mark.limits(in_flight_bytes_in_memory=1 << 20)
 def test_a_log_goes_to_the_disk_a_megabyte_at_a_time(tmp_path: Path) -> None:
     path, rest = tmp_path / "frames", (1 << 20) - len(b"kafka-eos frames 1\n") - 2 * 4
     log = in_flight.Log(path)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kafka_eos import Pipeline, Stream
 from kafka_eos.exchange.routing import _Owners, router
 from kafka_eos.ids import SplitId
-from kafka_eos.limits import shrunk
 from kafka_eos.plan import Node
 from kafka_eos.protocol.assignment import is_numbered, share, subtask_of_split
 from kafka_eos.provenance import branched
@@ -22,6 +21,7 @@ from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.keygroups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.sources import ListOrigin
+from tests.limits import set_limits
 
 Keys = st.lists(st.text() | st.integers(-(2**63), 2**63 - 1) | st.binary() | st.tuples(st.text(), st.integers(0, 9)))
 
@@ -45,7 +45,7 @@ def batch_of(values: list[Any], **columns: Any) -> Batch[Any]:
 def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int) -> None:
     """Each time: also when more keys have come than a router remembers."""
     split = router(KEY_BY, 0, parallelism)
-    with shrunk({"remembered_routes": 2}):
+    with set_limits(remembered_routes=2):
         for _ in range(2):
             parts = list(split(batch_of(list(range(len(keys))), keys=keys)))
 
@@ -60,7 +60,7 @@ def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int)
 
 def test_a_router_remembers_no_more_keys_than_it_may() -> None:
     owners = _Owners(KeyCodec(), 3)
-    with shrunk({"remembered_routes": 4}):
+    with set_limits(remembered_routes=4):
         for key in map(str, range(20)):
             assert 0 <= owners[key] < 3
             assert len(owners) <= 4

@@ -27,7 +27,6 @@ from kafka_eos.exchange.routing import router
 from kafka_eos.explain import explain
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle, Ttl
-from kafka_eos.limits import shrunk
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Gathering
 from kafka_eos.operators.chain import Chain
@@ -44,6 +43,7 @@ from kafka_eos.state.scratch import MemoryScratch, Scratch, unbounded
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.sources import ListOrigin
 from tests.examples import examples
+from tests.limits import set_limits
 
 OPTIONS = StateOptions()
 Words = list[tuple[str, int]]
@@ -216,7 +216,7 @@ def test_each_key_has_one_output_an_epoch_in_whichever_life_and_however_many_key
     handles: list[StateHandle] = []
     identities: list[str] = []
     for parallelism, epochs in lives:
-        with shrunk(limits), job(numbered(), parallelism, handles, scratch) as running:
+        with set_limits(**limits), job(numbered(), parallelism, handles, scratch) as running:
             running.offsets.update(offsets)
             parts = 0
             for reads in epochs:
@@ -378,7 +378,7 @@ def test_rows_do_not_tell_whether_they_were_set_aside(
 ) -> None:
     made_of: list[Any] = []
     for each, sizes in ((SCRATCHES[0], {}), (scratch, limits)):
-        with shrunk(sizes), job(made(), parallelism, scratch=each) as running:
+        with set_limits(**sizes), job(made(), parallelism, scratch=each) as running:
             out = []
             for reads in epochs:
                 for (partition, batch), _ in reads:
@@ -450,7 +450,7 @@ def test_the_record_of_the_last_row_is_set_aside_with_it(tmp_path: Path) -> None
 def test_many_keys_come_in_many_batches() -> None:
     """What is put together at once is bounded, and no key is in two of them."""
     operator = partial_fold(MemoryScratch(20))
-    with closing(operator), shrunk({"keys_per_partial_aggregate": 10, "partial_aggregate_buckets": 7}):
+    with closing(operator), set_limits(keys_per_partial_aggregate=10, partial_aggregate_buckets=7):
         for start in range(0, 90, 10):
             values = [*range(start, start + 10), *range(10)]
             operator.process(Batch(values, range(20), ListOrigin("t", "t", 0, start, values)))

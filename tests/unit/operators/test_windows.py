@@ -38,7 +38,6 @@ from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug, PlanError, PoisonRecord
 from kafka_eos.ids import Epoch, Term
 from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.limits import LIMITS
 from kafka_eos.operators import OperatorContext, build
 from kafka_eos.operators.base import Timed as OnEventTime
 from kafka_eos.operators.chain import Chain
@@ -585,11 +584,11 @@ def closing() -> Iterator[ExitStack]:
 # ---------------------------------------------------------------- snapshots between two results of one moment
 
 
+@pytest.mark.limits(pane_keys_per_batch=1)
 def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not_over_does(
-    tmp_path: Path, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, closing: ExitStack
 ) -> None:
     """Before any row, any watermark, and any result by the clock."""
-    monkeypatch.setattr(LIMITS, "pane_keys_per_batch", 1)
     plan = flow(lambda s: summed(s.window(KINDS["tumbling"], trigger=on_clock(every=10)))).plan()
     now = [1_700_000_000_000]
     bench = Bench(plan, tmp_path, closing, pace=Pace(0.0, lambda: 0.0, slice=0.0), clock=lambda: now[0])
@@ -620,6 +619,8 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
 
     now[0] += 20_000
     bench.chain.tick()
+    while bench.chain.busy():
+        bench.chain.go_on({"sums"})
 
     assert sorted(shown(bench.values)) == [*whole, ("e", 10, 20, 4)]
 

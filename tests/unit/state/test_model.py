@@ -6,6 +6,8 @@ Several epochs may be captured before one of them is decided, given up, or clean
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.interfaces import ValueState
 from kafka_eos.state.options import StateOptions, Tuning
 from tests.examples import examples
+from tests.limits import drawn_limits, set_limits
 
 keys = st.integers(0, 30).map(str)
 values = st.integers() | st.lists(st.integers(), max_size=2)
@@ -28,8 +31,10 @@ values = st.integers() | st.lists(st.integers(), max_size=2)
 class StateModel(RuleBasedStateMachine):
     kind: Kind
 
-    @initialize(limit=st.sampled_from([1, 4, 1000]), local=st.booleans())
-    def start(self, limit: int, local: bool) -> None:
+    @initialize(limit=st.sampled_from([1, 4, 1000]), local=st.booleans(), limits=drawn_limits)
+    def start(self, limit: int, local: bool, limits: Mapping[str, int]) -> None:
+        self.limits = ExitStack()
+        self.limits.enter_context(set_limits(**limits))
         self.directory = tempfile.TemporaryDirectory()
         root = Path(self.directory.name)
         self.world = World(self.kind, LocalStorage(root / "job") if local else MemoryStorage(), root)
@@ -97,6 +102,7 @@ class StateModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.world.close()
         self.directory.cleanup()
+        self.limits.close()
 
 
 class MemoryModel(StateModel):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from state_world import Kind, World
 
 from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
 from kafka_eos.interfaces import Panes, StateBackend, StateDescriptor, Timers, Ttl
-from kafka_eos.limits import shrunk
 from kafka_eos.schemas import KeyCodec
 from kafka_eos.state.entries import NumberCodec
 from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
 from kafka_eos.state.options import StateOptions, Tuning
 from kafka_eos.state.timers import TimeCodec, timers
 from tests.examples import examples
+from tests.limits import drawn_limits, set_limits
 
 TTL = 5_000
 KEY, VALUE = KeyCodec(), JsonText("value")
@@ -78,8 +79,15 @@ class Model:
 
 
 class KindsModel(RuleBasedStateMachine):
-    @initialize(limit=st.sampled_from([1, 4, 1000]), clean=st.sampled_from([1, 3, 100]), local=st.booleans())
-    def start(self, limit: int, clean: int, local: bool) -> None:
+    @initialize(
+        limit=st.sampled_from([1, 4, 1000]),
+        clean=st.sampled_from([1, 3, 100]),
+        local=st.booleans(),
+        limits=drawn_limits,
+    )
+    def start(self, limit: int, clean: int, local: bool, limits: Mapping[str, int]) -> None:
+        self.limits = ExitStack()
+        self.limits.enter_context(set_limits(**limits))
         self.directory = tempfile.TemporaryDirectory()
         root = Path(self.directory.name)
         self.world = World("memory", LocalStorage(root / "job") if local else MemoryStorage(), root)
@@ -93,7 +101,7 @@ class KindsModel(RuleBasedStateMachine):
     def _open(self, back: int, parallelism: int, kind: Kind, part_bytes: int | None = None) -> None:
         handles, self.model = self.epochs.go_on_from(back)
         if part_bytes is not None:
-            with shrunk({"savepoint_part_bytes": part_bytes}):
+            with set_limits(savepoint_part_bytes=part_bytes):
                 handles = self.epochs.saved(handles, self.world.root / f"savepoint-{next(self.serial)}")
         self.parallelism = parallelism
         self.world.close()
@@ -270,6 +278,7 @@ class KindsModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.world.close()
         self.directory.cleanup()
+        self.limits.close()
 
 
 def _taken(part: Panes[int], until: int) -> Iterator[tuple[Any, int]]:

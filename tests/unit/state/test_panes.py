@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -19,11 +18,11 @@ from state_world import Kind, World, snapshot
 from kafka_eos.checkpoints.storage import MemoryStorage
 from kafka_eos.errors import Bug, ConfigError
 from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle
-from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import MsgpackCodec
 from kafka_eos.state.keygroups import key_group_range
 from kafka_eos.state.timers import TimeCodec
 from tests.examples import examples
+from tests.limits import set_limits
 
 PANES: StateDescriptor[int] = StateDescriptor("windows", KEY, MsgpackCodec(int), "pane", entry=TimeCodec())
 KEYS = [f"k{n}" for n in range(6)]
@@ -70,7 +69,7 @@ def test_each_value_is_given_out_once_whatever_comes_in_between(
 ) -> None:
     """``half``: there is a snapshot before all of a pane is given out; ``cut``: which is restored."""
     model: dict[tuple[str, int], int] = {}
-    with TemporaryDirectory() as directory, patch.object(LIMITS, "pane_keys_per_batch", 500 if at_once else 1):
+    with TemporaryDirectory() as directory, set_limits(pane_keys_per_batch=500 if at_once else 1):
         world = World(kind, MemoryStorage(), Path(directory))
         part, passed = Part(world.open(cache_entries=limit)), -4
         for step, pane, what in steps:
@@ -132,6 +131,7 @@ def _all(part: Part) -> dict[tuple[str, int], int]:
     return found
 
 
+@pytest.mark.limits(pane_keys_per_batch=500, pane_keys_per_share=5000)
 def test_it_comes_in_the_order_of_groups_and_keys_and_goes_with_its_groups(world: World) -> None:
     """A snapshot between two steps holds what has not been given out, whatever number of subtasks restores it."""
     keys = [f"key {n}" for n in range(3000)]
@@ -182,6 +182,7 @@ def test_restored_panes_of_many_groups_come_in_order(world: World, turn: int) ->
     assert _all(restored) == {(key, at): 1 for pane, key in enumerate(KEYS) for at in (-9, turn * pane)}
 
 
+@pytest.mark.limits(pane_keys_per_batch=6)
 def test_of_some_groups_only_what_is_theirs_is_given_out(world: World) -> None:
     part = Part(world.open())
     part.add(7, KEYS)
@@ -310,11 +311,11 @@ def test_what_has_not_changed_stays_in_each_of_several_subtasks(world: World, su
     assert mine and half.take(7) == dict.fromkeys(mine, 3)
 
 
+@pytest.mark.limits(pane_keys_per_batch=1)
 @pytest.mark.parametrize("limit", [2, 1000])
 def test_a_pane_comes_once_whatever_memory_lets_go_and_whichever_late_rows_ask_while_it_is_given_out(
-    world: World, limit: int, monkeypatch: pytest.MonkeyPatch
+    world: World, limit: int
 ) -> None:
-    monkeypatch.setattr(LIMITS, "pane_keys_per_batch", 1)
     part = Part(world.open(cache_entries=limit))
     part.add(7, KEYS)
     snapshot(world, part.backend)

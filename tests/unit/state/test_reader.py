@@ -23,7 +23,6 @@ from kafka_eos.cli import app as cli
 from kafka_eos.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.ids import Epoch, SplitId
 from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.limits import LIMITS
 from kafka_eos.schemas import (
     AvroCodec,
     Counted,
@@ -133,6 +132,7 @@ OPERATORS: dict[str, dict[StateDescriptor[Any], Any]] = {
 # ---------------------------------------------------------------- one format
 
 
+@pytest.mark.limits(savepoint_part_bytes=256 << 20)
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 def test_the_same_state_is_the_same_bytes_whatever_wrote_it(job: Job, kind: Kind, parallelism: int) -> None:
@@ -150,9 +150,9 @@ def test_state_moves_between_backends_and_parallelisms(job: Job, source: Kind, t
     assert job.restored(snapshot, target, "fold", FOLD) == OPERATORS["fold"][FOLD]
 
 
+@pytest.mark.limits(savepoint_part_bytes=1000)
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
-def test_large_state_is_stored_in_parts(job: Job, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "savepoint_part_bytes", 1000)
+def test_large_state_is_stored_in_parts(job: Job, kind: Kind) -> None:
 
     snapshot = job.savepoint(kind, 2, OPERATORS)
 
@@ -314,10 +314,8 @@ def test_a_namespace_is_one_of_a_key(job: Job) -> None:
     assert isinstance(done.exception, ConfigError) and "give --key too" in str(done.exception)
 
 
-def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_parquet(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LIMITS, "state_rows_per_block", 2)
+@pytest.mark.limits(state_rows_per_block=2)
+def test_a_field_that_is_null_in_the_first_rows_and_not_in_later_ones_goes_to_parquet(job: Job, tmp_path: Path) -> None:
     values = {f"k{n}": {"n": n, "note": "late" if n == 7 else None} for n in range(8)}
     path = job.savepoint("memory", 1, {"op": {StateDescriptor("s", KEY, MsgpackCodec(dict)): values}}).path
     target = tmp_path / "out.parquet"
@@ -448,6 +446,7 @@ def test_a_value_is_fixed_and_the_rest_stays(job: Job) -> None:
     assert savepoints.read(job.root / "fixed").id != savepoints.read(Path(old.path)).id
 
 
+@pytest.mark.limits(savepoint_part_bytes=256 << 20)
 def test_nothing_edited_is_the_same_state(job: Job) -> None:
     old = job.savepoint("rocksdb", 2, OPERATORS)
 

@@ -65,6 +65,7 @@ def test_rows_are_told_while_their_type_changes(handle: StateHandle, storage: Lo
     assert told[-1].rows == before + ROWS
 
 
+@pytest.mark.limits(copied_bytes=1 << 20)
 def test_a_file_is_told_piece_by_piece(storage: LocalStorage, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_500_000)

@@ -9,7 +9,6 @@ import pytest
 
 from kafka_eos.connectors.kafka.pool import SPARE
 from kafka_eos.errors import UserError
-from kafka_eos.limits import LIMITS
 from kafka_eos.structured_streaming import task
 from tests.micro_batches import Driver, MicroBatch, rows
 from tests.transactional_broker import Row, TransactionalBroker
@@ -69,6 +68,7 @@ def test_an_attempt_of_a_task_that_spark_gave_up_is_aborted_with_its_batch(
     assert kafka.open == []
 
 
+@pytest.mark.limits(settled_batches_kept=100)
 def test_a_partition_without_rows_has_no_transaction(driver: Made, kafka: TransactionalBroker) -> None:
     first = driver().start()
 
@@ -102,8 +102,8 @@ def test_a_row_without_a_topic_is_refused(driver: Made, kafka: TransactionalBrok
     assert kafka.visible == []
 
 
-def test_old_batches_are_forgotten_whole(driver: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LIMITS, "settled_batches_kept", 2)
+@pytest.mark.limits(settled_batches_kept=2)
+def test_old_batches_are_forgotten_whole(driver: Made, tmp_path: Path) -> None:
     first = driver().start()
 
     for number in range(5):

@@ -10,7 +10,6 @@ import pytest
 
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.errors import CommittableLost, ConfigError, Fatal, Fenced
-from kafka_eos.limits import LIMITS
 from kafka_eos.structured_streaming.ledger import Ledger
 from kafka_eos.structured_streaming.settling import Recovered, claimed
 from tests.micro_batches import NAME, Driver, MicroBatch
@@ -317,11 +316,11 @@ def test_a_replay_that_would_write_something_else_is_refused(driver: Made, kafka
     exact(kafka, *OLD_ROWS)
 
 
+@pytest.mark.limits(settled_batches_kept=1)
 def test_output_that_is_newer_than_the_checkpoint_is_not_written_again(
-    driver: Made, kafka: TransactionalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Made, kafka: TransactionalBroker, tmp_path: Path
 ) -> None:
     """Spark's part of the checkpoint is gone, and it begins anew with a batch that was forgotten."""
-    monkeypatch.setattr(LIMITS, "settled_batches_kept", 1)
     older = driver().start()
     older.run(0, OLD)
     older.run(1, NEW)
