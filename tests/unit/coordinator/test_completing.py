@@ -17,15 +17,16 @@ from kafka_eos.checkpoints.manifest import Manifest
 from kafka_eos.checkpoints.storage import LocalStorage
 from kafka_eos.coordinator import history
 from kafka_eos.coordinator import identity as identities
+from kafka_eos.coordinator import term as terms
 from kafka_eos.coordinator.coordinator import Coordinator
 from kafka_eos.coordinator.handover import Acked
 from kafka_eos.coordinator.history import History
 from kafka_eos.coordinator.patience import Patience
 from kafka_eos.coordinator.refusals import Refusals
 from kafka_eos.coordinator.stored import StoredState
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, TooManyDeadLetters
+from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
 from kafka_eos.excerpts import Inside
-from kafka_eos.ids import EpochId
+from kafka_eos.ids import EpochId, Term
 from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
 from kafka_eos.records import Batch, Refusal, Tally
 from kafka_eos.testing import ListSource, MemorySink
@@ -361,3 +362,16 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
 
     output = [(each.scope, each.payload) for each in manifest.committables]
     assert [(n, [(each.scope, each.payload) for each in some]) for n, some in asked] == [(6, output)] * 2
+
+
+def test_dead_letters_of_an_epoch_that_a_replaced_supervisor_decides_are_not_told_by_it(world: World) -> None:
+    """Whether the epoch counts is for its successor to say."""
+    told: list[Any] = []
+    refusals = Refusals("none", 1000, lambda event, **facts: told.append(facts), [].append)
+    first = world.coordinator(refusals)
+    first.recover()
+    terms.claim(world.storage, JOB, Term(0))
+
+    with pytest.raises(Fenced, match="another supervisor took over this job"):
+        world.decided(first, "one", "a", letters=1)
+    assert told == []

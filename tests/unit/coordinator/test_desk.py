@@ -149,6 +149,7 @@ def test_an_epoch_answers_those_whom_it_or_an_older_one_serves_and_no_others(des
     early = [requests.submit(home, CHECKPOINT) for _ in range(2)]
     desk.look(1.0)
     desk.begun(SIX)
+    assert desk.asked == Asked(), "they are served"
     late = [requests.submit(home, CHECKPOINT) for _ in range(2)]
     desk.look(2.0)
     desk.begun(SEVEN)

@@ -133,3 +133,16 @@ def test_work_that_takes_long_tells_how_far_it_is_every_few_seconds(monkeypatch:
 
     assert said == [f"verified {seconds} of 20 MB of state" for seconds in (5, 10)]
     assert len(checks) == 7
+
+
+def test_what_was_late_or_left_out_in_an_epoch_that_is_never_decided_is_not_told() -> None:
+    said: list[str] = []
+    refusals = Refusals("none", 1000, lambda event, **facts: said.append(event), [].append)
+    tally = Tally({"orders": 10}, late={"windows": 1}, left_out={"orders": 2})
+    tally.refuses("orders", Refusal("orders/0/1", "parse", "bad", INSIDE))
+    refusals.deciding(EpochId(Epoch(1), Term(1)), tally)
+
+    refusals.goes_on_from(None)
+    refusals.decided()
+
+    assert said == []

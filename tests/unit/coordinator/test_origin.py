@@ -203,3 +203,19 @@ def test_a_savepoint_with_other_key_groups_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="has 64 key groups and this kafka-eos"):
         origin.Start.read(first)
+
+
+def test_state_of_a_savepoint_that_the_plan_has_no_use_for_needs_leave(
+    coordinator: Callable[..., Coordinator], storage: LocalStorage, tmp_path: Path
+) -> None:
+    with SavepointBuilder.new("orders") as builder:
+        for operator in ("total", "gone"):
+            builder.bootstrap_fold(operator, [("1", 1)], accumulator=int)
+        builder.write(tmp_path / "both")
+
+    with pytest.raises(ConfigError, match=r"^savepoint .* holds state of 'gone'.*--allow-dropped-state"):
+        coordinator(total(), start_from=tmp_path / "both").recover()
+    resumed = coordinator(total(), start_from=tmp_path / "both", allow_dropped_state=True).recover()
+
+    assert {handle.operator for handle in resumed.states} == {"total"}
+    assert [event["names"] for event in history.read(storage) if event["event"] == "dropped"] == [["gone"]]

@@ -23,7 +23,7 @@ from kafka_eos.ids import EpochId, JobIdentity, Term
 from kafka_eos.interfaces import JobContext, Life, LifeState, Positions, TaskContext
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.testing import ListSource, MemorySink
-from tests.unit.coordinator.noted_job import JOB, NotedJob, split
+from tests.unit.coordinator.noted_job import JOB, NotedJob, NotedSink, split
 
 OTHER = JobIdentity("0123456789ab")
 
@@ -360,3 +360,13 @@ def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had
     assert event["count"] == 6
     assert sum("open rows" in str(name) for name in event["names"]) == 2  # type: ignore[union-attr]
     assert job.left.hold(JOB, OTHER) is job.right.hold(JOB, OTHER) is LifeState.OVER
+
+
+def test_a_system_that_is_new_to_a_job_is_not_asked_for_what_the_others_have_had(tmp_path: Path) -> None:
+    job = NotedJob(tmp_path, remembers=("left",))
+    job.begun()
+    job.right = NotedSink("new", job.steps, remembers=True)
+
+    job.coordinator(allow_dropped_state=True).recover()
+
+    assert (len(job.left.asked), job.right.asked) == (1, [])
