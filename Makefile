@@ -63,7 +63,8 @@ types: env ## Types (mypy --strict), the library and what users write with it
 
 campaign: env s3-server ## The tests that `make test` leaves out: other settings, longer storms, every corruption; some hours
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
-	@$(PYTEST) --limits usual -m "not campaign and not slow" tests/unit tests/contract tests/schedules
+	@$(PYTEST) --limits usual -m "not campaign and not slow" tests/contract tests/schedules
+	@$(PYTEST) --limits tiny -m "not campaign and not slow" tests/unit
 	@EXAMPLES=40 $(PYTEST) -m "not campaign and not slow" tests/unit/operators tests/unit/state tests/unit/embedded
 
 chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3

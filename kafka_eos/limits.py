@@ -116,7 +116,7 @@ class Limits:
     """Packs that a reader keeps inflated: some ten megabytes each at most."""
     objects_per_delete: int = _limit(500)
     """Deleted after one look at who owns the job."""
-    copied_bytes: int = _limit(1 << 20, 7)
+    copied_bytes: int = _limit(1 << 20, 1000)
     outputs_per_origin_block: int = _limit(1 << 16)
     """Of recorded provenance: some two megabytes."""
 

@@ -1,9 +1,11 @@
 """The limits that a test runs with: tiny ones where code has loops over them, the usual ones elsewhere.
 
-Rule: what holds for one size holds for all. Tests of ``unit/``, ``contract/`` and ``schedules/`` have tiny limits, and
-each example of a property draws its own, unless the run has ``--limits tiny`` or ``--limits usual``. A test that needs
-certain ones says so: ``@pytest.mark.limits(rows_per_fetch=5000)``, ``limits("usual")``, or ``limits("tiny")``, also
-elsewhere. ``set_limits`` is for what is known within a test only. Processes that a test starts have its limits.
+Rule: what holds for one size holds for all. Tests of ``contract/`` and ``schedules/`` have tiny limits, and each
+example of a property draws its own, unless the run has ``--limits tiny`` or ``--limits usual``. Tests of ``unit/``
+have the usual limits in ``make test``, because tiny ones take long, and tiny ones in ``make campaign``. A test that
+needs certain limits says so: ``@pytest.mark.limits(rows_per_fetch=5000)``, ``limits("usual")``, or
+``limits("tiny")``, also elsewhere. ``set_limits`` is for what is known within a test only. Processes that a test
+starts have its limits.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from hypothesis.control import current_build_context
 from kafka_eos.limits import ENVIRONMENT, LIMITS, Limits
 
 _TESTS = Path(__file__).parent
-ROOMS: Final = tuple(_TESTS / room for room in ("unit", "contract", "schedules"))
+ROOMS: Final = tuple(_TESTS / room for room in ("contract", "schedules"))
 USUAL: Final[Mapping[str, int]] = asdict(Limits())
 TINY: Final[Mapping[str, int]] = Limits.tiny()
 

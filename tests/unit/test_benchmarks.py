@@ -45,6 +45,8 @@ from kafka_eos.interfaces import JobContext, Positions, TaskContext
 from kafka_eos.records import Batch
 from kafka_eos.testing.sources import ListOrigin
 
+pytestmark = pytest.mark.limits("usual")
+
 JOB = JobContext("bench", Term(1), {})
 COUNT = 4000
 

@@ -111,6 +111,7 @@ def test_a_barrier_that_overtakes_leaves_watermarks_where_they_are_and_returns_r
     assert [type(each) for each in arrived] == [BarrierArrived, Rows, WatermarkArrived, Rows, WatermarkArrived]
 
 
+@pytest.mark.limits(socket_read_bytes=1 << 20)
 def test_both_directions_at_once_with_more_than_the_kernel_takes(connected: Callable[..., Pair]) -> None:
     one, other = connected(window=64 << 20)
     big = bytes(6 << 20)
