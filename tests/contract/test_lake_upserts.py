@@ -522,7 +522,7 @@ def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: L
 
     assert promise.key == ("id",)
     assert promise.payload() == committable.payload
-    for wrong in ({"key": []}, {"key": [1]}, {"version": 1}, {"partition": "a=b"}, {"staged": "../x"}):
+    for wrong in ({"key": [1]}, {"key": "id"}, {"version": 2}, {"partition": "a=b"}, {"staged": "../x"}):
         with pytest.raises(CorruptCheckpoint):
             Promise.read({**committable.payload, **wrong})  # type: ignore[dict-item]
 
