@@ -30,8 +30,9 @@ def group_prefix(group: int) -> bytes:
 
 _GROUPS = [KeyGroup(remainder * MAX_KEY_GROUPS // _PRIME) for remainder in range(_PRIME)]
 """The group of each remainder."""
-_PREFIXES = [group_prefix(group) for group in _GROUPS]
-"""What row keys of each remainder begin with."""
+_PREFIX_OF_GROUP = [group_prefix(group) for group in range(MAX_KEY_GROUPS)]
+_PREFIXES = [_PREFIX_OF_GROUP[group] for group in _GROUPS]
+"""What row keys of each remainder begin with: one object per group, not one per remainder."""
 
 
 def group_of(key: bytes) -> KeyGroup:
