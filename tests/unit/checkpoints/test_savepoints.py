@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
 import kafka_eos
-from kafka_eos.checkpoints import paths, retention, savepoints
+from kafka_eos.checkpoints import manifest, paths, retention, savepoints
 from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
 from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
 from kafka_eos.checkpoints.storage import LocalStorage
@@ -125,6 +127,18 @@ def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manife
 
 
 # ---------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("place", ["name", "sha256"])
+def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, place: str) -> None:
+    found = savepoints.read(made)
+    (handle, *others) = found.operators
+    forged = replace(handle, files=(replace(handle.files[0], **{place: "../../elsewhere"}), *handle.files[1:]))
+    record = msgspec.structs.replace(found, operators=(forged, *others))
+    (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
+
+    with pytest.raises(CorruptCheckpoint, match=r"\.\./\.\./elsewhere"):
+        savepoints.read(made)
 
 
 def _torn(data: bytes) -> bytes:
