@@ -1,1 +1,0 @@
-../../docs/examples/three_systems.py
