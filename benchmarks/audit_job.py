@@ -22,13 +22,13 @@ from pathlib import Path
 
 from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
-from kafka_eos.app import load
 from kafka_eos.audit import Conclusion, Verdict, audit
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.demo.feeder import USERS, orders
-from kafka_eos.devbroker import Broker
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import AppRef
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.demo.order_feeder import USERS, orders
+from kafka_eos.runtime.program import load
 
 APP = Path(__file__).parents[1] / "docs/examples/orders.py"
 TOPICS = ("orders", "totals")

@@ -23,9 +23,9 @@ from uuid import uuid4
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.audit import Check
-from kafka_eos.audit.session import open_session
+from kafka_eos.audit.cluster.spark_session import open_session
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.connectors.kafka.client_log import SILENT
+from kafka_eos.connectors.kafka.client.log_bridge import SILENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

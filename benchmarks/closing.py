@@ -20,14 +20,14 @@ from pathlib import Path
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, where
 from benchmarks.plots import Row
 from kafka_eos import Pipeline, monotonic, tumbling
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import STEADILY, WITH_EACH_BATCH
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
+from kafka_eos.runtime.operators.event_time import STEADILY, WITH_EACH_BATCH
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 SLICES = (math.inf, STEADILY.slice)
 _AT_ONCE = 1000

@@ -32,21 +32,22 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from benchmarks.kafka import PARTITIONS, BrokerClient
 from benchmarks.run import own_broker
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.connectors.kafka.client_log import SPOKEN
+from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 from kafka_eos.connectors.kafka.rpc.connection import Connection
-from kafka_eos.coordinator.commits import AT_ONCE
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, JobContext, TaskContext
+from kafka_eos.coordination.commits import AT_ONCE
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 _TOPIC = "completed"
 _PATIENCE = 60.0

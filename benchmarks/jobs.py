@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.apps.generated import Counter, latencies
 from benchmarks.processes import usage
-from kafka_eos.coordinator import requests
+from kafka_eos.coordination import job_requests as requests
 
 APPS = Path(__file__).parent / "apps"
 NEVER = "1h"

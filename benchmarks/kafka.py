@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
+from kafka_eos.connectors.kafka.client.log_bridge import SILENT, SPOKEN
 
 PARTITIONS = 4
 _TIMEOUT, _NAP = 30.0, 0.1

@@ -13,12 +13,15 @@ import time
 import tracemalloc
 from pathlib import Path
 
-from kafka_eos.checkpoints import ledger, paths
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Committable, FileRef, Spread, StateHandle
+from kafka_eos.abc.committer import Committable, Spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.ids import SplitId
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 
 JOB, TOPIC = "long", "6b1f0c52-8f0e-4a57-9d0c-8d3a2f1b7e90"
 WORKERS = 2

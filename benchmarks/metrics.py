@@ -27,7 +27,7 @@ from benchmarks.plots import Row
 from benchmarks.run import own_broker
 from benchmarks.trial import run
 from benchmarks.workloads import expected, payments
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 
 WORKLOADS = ("W1", "W2")
 _SCRAPE_EVERY = 1.0

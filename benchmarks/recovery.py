@@ -30,7 +30,7 @@ from confluent_kafka import Producer
 from benchmarks.kafka import BrokerClient
 from benchmarks.run import own_broker
 from benchmarks.workloads import payments
-from kafka_eos.connectors.kafka.client_log import SPOKEN
+from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 
 _ROOT = Path(__file__).parents[1]
 INPUT, OUTPUT = "payments", "totals"

@@ -18,7 +18,7 @@ from benchmarks.kafka import BrokerClient
 from benchmarks.report import document, table
 from benchmarks.trial import Figures, WrongOutput, run
 from benchmarks.workloads import Expected, expected, late_payments, payments, window_totals
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 
 _LATE = "late-payments"
 _INPUT = {"W1": "payments", "W2": "payments", "W4": _LATE}

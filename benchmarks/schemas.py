@@ -27,10 +27,10 @@ import jsonschema_rs
 import msgspec
 from pydantic import BaseModel
 
-from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.schemas import AvroCodec, Registry, avro, json_schema, protobuf
-from kafka_eos.schemas.languages.protobuf.files import opened
-from kafka_eos.schemas.registries.format import RegistryFormat
+from kafka_eos.codecs import AvroCodec, Registry, avro, json_schema, protobuf
+from kafka_eos.codecs.protobuf.descriptor_pools import opened
+from kafka_eos.codecs.registry.registry_format import RegistryFormat
+from kafka_eos.connectors._shared.row_errors import each_row
 
 
 class Kind(enum.Enum):

@@ -26,12 +26,14 @@ from pydantic import BaseModel
 
 from benchmarks.command import Benchmark, middle, shown, table, tell, where
 from benchmarks.plots import Row
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
-from kafka_eos.schemas import AvroCodec, BytesCodec, JsonCodec, KeyCodec, MsgpackCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import AvroCodec, BytesCodec, JsonCodec, KeyCodec, MsgpackCodec
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import LocalStorage
 
 _BATCH = 5000
 

@@ -45,6 +45,9 @@ from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import machine, table, tell
 from docs.examples.sqlite_sink import Sqlite
+from kafka_eos.abc.committer import CommitsTogether
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
@@ -52,11 +55,10 @@ from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitsTogether, JobContext, Sink, TaskContext
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 _BATCH = 5000
 _REQUEST = 100

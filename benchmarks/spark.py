@@ -28,7 +28,7 @@ from benchmarks.processes import usage
 from benchmarks.run import own_broker
 from benchmarks.trial import WrongOutput
 from benchmarks.workloads import Expected, difference, expected, payments
-from kafka_eos.coordinator.status import read_status
+from kafka_eos.coordination.status_file import read_status
 
 CORES = os.cpu_count() or 1
 _ROOT = Path(__file__).parents[1]

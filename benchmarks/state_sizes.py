@@ -24,12 +24,12 @@ from benchmarks.command import Benchmark, middle, shown, table, tell, where
 from benchmarks.plots import Row
 from benchmarks.recovery import recoveries
 from benchmarks.workloads import SEED
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, ValueState
-from kafka_eos.schemas import Counted, KeyCodec, state_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.codecs import Counted, KeyCodec, state_codec
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import LocalStorage
 
 Kind: TypeAlias = Literal["rocksdb", "memory"]
 BACKENDS: tuple[Kind, ...] = ("rocksdb", "memory")

@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from kafka_eos.devbroker.jars import cache_dir, fetch_jars
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.devbroker.maven import Artifact, fetch, repository
+from kafka_eos._util.jvm.jars import cache_dir, fetch_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos._util.jvm.maven import Artifact, fetch, repository
 
 STREAMS: Final = "4.3.0"
 _JARS: Final = (

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from benchmarks.command import Benchmark, attempts, middle, shown, table, tell
 from benchmarks.plots import Row
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.timers import timers
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.timers import timers
+from kafka_eos.storage.job_storage import MemoryStorage
 
 _FLUSHED_AFTER = 100_000
 _EARLIEST = 1_000_000

@@ -18,7 +18,7 @@ from benchmarks.contenders import Contender
 from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
 from benchmarks.workloads import Expected, difference
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 
 _LOOK_EVERY = 0.05
 _QUIET = 8.0

@@ -19,11 +19,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.calls import each
-from kafka_eos.errors import ConfigError, InputLost
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Guarantee, JobContext, Json, Position, Positions, TaskContext
-from kafka_eos.records import Batch, RawOrigin, RawRecord
+from kafka_eos._util.bulk_calls import each
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.core.errors import ConfigError, InputLost
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.records import Batch, RawOrigin, RawRecord
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Probe, Standing
-from kafka_eos.protocol.alignment import Action, Channel, Complete, Gate, Mode, Snapshot
+from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.barrier_alignment import Action, Channel, Complete, Gate, Mode, Snapshot
 from kafka_eos.protocol.commit import COMMIT_MARGIN, authorize
 
 # ---------------------------------------------------------------- what becomes of a decided epoch

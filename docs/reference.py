@@ -22,7 +22,8 @@ from types import ModuleType
 from typing import Any, Final
 
 import kafka_eos
-from kafka_eos import aggregates, testing
+from kafka_eos import testing
+from kafka_eos.api import aggregates
 from kafka_eos.connectors import kafka
 
 PAGE: Final = Path(__file__).with_name("api.md")

@@ -10,7 +10,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_eos.dsl import (
+    from kafka_eos.abc.state import Ttl
+    from kafka_eos.api import (
         Broadcast,
         BroadcastConnected,
         BroadcastStream,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         WindowedStream,
         connect,
     )
-    from kafka_eos.errors import (
+    from kafka_eos.core.errors import (
         Bug,
         CommittableLost,
         ConfigError,
@@ -42,34 +43,17 @@ if TYPE_CHECKING:
         TooManyDeadLetters,
         UserError,
     )
-    from kafka_eos.interfaces import (
-        Pattern,
-        Ttl,
-        WatermarkStrategy,
-        Window,
-        Windowed,
-        bounded,
-        breaker,
-        days,
-        generated,
-        global_,
-        monotonic,
-        on_clock,
-        on_count,
-        retries,
-        rows,
-        session,
-        sliding,
-        tumbling,
-    )
-    from kafka_eos.operators.broadcasts.functions import (
+    from kafka_eos.core.windows import Window, Windowed
+    from kafka_eos.plan import DerivedNameWarning
+    from kafka_eos.plan.broadcast_functions import (
         BroadcastContext,
         BroadcastProcessFunction,
         BroadcastState,
         KeyedBroadcastContext,
         KeyedBroadcastProcessFunction,
     )
-    from kafka_eos.operators.functions import (
+    from kafka_eos.plan.pattern import Pattern
+    from kafka_eos.plan.process_functions import (
         AggregatingState,
         CoProcessFunction,
         Counter,
@@ -82,7 +66,10 @@ if TYPE_CHECKING:
         ReducingState,
         Timers,
     )
-    from kafka_eos.plan import DerivedNameWarning
+    from kafka_eos.plan.retries import breaker, retries
+    from kafka_eos.plan.triggers import on_clock, on_count
+    from kafka_eos.plan.watermarks import WatermarkStrategy, bounded, generated, monotonic
+    from kafka_eos.plan.window_assigners import days, global_, rows, session, sliding, tumbling
 
 __version__ = "0.1.0"
 

@@ -29,9 +29,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
-from kafka_eos.devbroker import Broker, fetch_jars
-from kafka_eos.devbroker.jars import RELEASES
-from kafka_eos.spark.live import OF_OUR_OWN
+from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.devtools.broker import Broker, fetch_jars
+from kafka_eos.spark.live_session import OF_OUR_OWN
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
 from tests.collecting import nothing_is_garbage

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 from testcontainers.core.container import DockerContainer
 
-from kafka_eos.devbroker.probe import serves
-from kafka_eos.devbroker.settings import free_ports, server_properties
-from kafka_eos.devbroker.waiting import wait_until
+from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.settings import free_ports, server_properties
+from kafka_eos.devtools.broker.wait_until import wait_until
 
 IMAGE = "apache/kafka:4.3.0"
 POSTGRES = "postgres:17"

@@ -19,9 +19,9 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from kafka_eos.devbroker.jars import fetch_jars
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.records import Headers
+from kafka_eos._util.jvm.jars import fetch_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.core.records import Headers
 
 _IN_HEADERS = {"apicurio.registry.headers.enabled": True}
 _OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]

@@ -23,7 +23,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.control import current_build_context
 
-from kafka_eos.limits import ENVIRONMENT, LIMITS, Limits
+from kafka_eos.core.limits import ENVIRONMENT, LIMITS, Limits
 
 _TESTS = Path(__file__).parent
 ROOMS: Final = tuple(_TESTS / room for room in ("contract", "schedules"))

@@ -14,17 +14,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext
-from kafka_eos.structured_streaming.batch import Batch
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.hadoop import OURS, LocalDecisions
-from kafka_eos.structured_streaming.ledger import Ledger, Promise
-from kafka_eos.structured_streaming.settling import Recovered, Settling, claimed, recover
-from kafka_eos.structured_streaming.task import Assignment
+from kafka_eos.abc.committer import CommitPermit, Committable
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.core.ids import Term
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming.background_commits import Finaliser
+from kafka_eos.structured_streaming.batch_ledger import Ledger, Promise
+from kafka_eos.structured_streaming.batch_writer import Batch
+from kafka_eos.structured_streaming.partition_writer import Assignment
+from kafka_eos.structured_streaming.spark_checkpoint import OURS, LocalDecisions
+from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, claimed, recover
 from tests.waiting import PATIENCE
 
 NAME: Final = "totals"

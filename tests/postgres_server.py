@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from kafka_eos.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import Postgres
 
 NAMES = ("postgres", "postgres-that-prepares")
 

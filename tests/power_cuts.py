@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.errors import KafkaEosError
+from kafka_eos.core.errors import KafkaEosError
 
 ROOT = 0
 """The number of the directory that is watched."""

@@ -10,8 +10,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from kafka_eos.schemas.languages.protobuf.files import pooled
-from kafka_eos.schemas.languages.protobuf.parsing import parsed
+from kafka_eos.codecs.protobuf.descriptor_pools import pooled
+from kafka_eos.codecs.protobuf.proto_parser import parsed
 
 
 def proto3(*lines: str, package: str = "com.shop") -> str:

@@ -17,9 +17,9 @@ import tarfile
 import urllib.request
 from pathlib import Path
 
-from kafka_eos.demo.postgres import free_port, is_alive
-from kafka_eos.devbroker.jars import cache_dir, fetch_jars
-from kafka_eos.devbroker.java import find_java
+from kafka_eos._util.jvm.jars import cache_dir, fetch_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.devtools.demo.postgres import free_port, is_alive
 from tests.waiting import eventually
 
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dquarkus.http.host=127.0.0.1")

@@ -23,8 +23,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.settings import free_ports
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.broker.settings import free_ports
 from tests.certificates import Authority, Pair
 from tests.oidc import jwks
 from tests.waiting import PATIENCE

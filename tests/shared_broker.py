@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Self
 
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 from tests.cluster.brokers import Brokers
 from tests.postgres_server import remove_shared
 from tests.registry_server import RegistryServer

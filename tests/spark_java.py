@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyspark
 
-from kafka_eos.devbroker.classes import class_options
-from kafka_eos.devbroker.java import find_java
+from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.jvm.java import find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """With the first compiler alone Java reserves 48 MB for compiled code. Spark fills them in a long session: from then on

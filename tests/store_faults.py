@@ -28,10 +28,10 @@ import pytest
 from obstore.store import MemoryStore
 from pyarrow.fs import LocalFileSystem
 
-from kafka_eos.checkpoints.arrow import PyArrowStore
-from kafka_eos.checkpoints.objects import ObjectStore
-from kafka_eos.checkpoints.remote import RemoteStorage
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
+from kafka_eos.storage.object_store import ObjectStore
+from kafka_eos.storage.pyarrow_store import PyArrowStore
+from kafka_eos.storage.remote_storage import RemoteStorage
 
 T = TypeVar("T")
 Kind: TypeAlias = Literal["crash", "crash within", "refuse", "refuse within", "lose answer"]

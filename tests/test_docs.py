@@ -45,19 +45,20 @@ from pyiceberg.catalog import load_catalog
 
 import kafka_eos
 from docs.examples import state_machine
-from kafka_eos import errors, interfaces
-from kafka_eos.app import load
+from kafka_eos import abc as interfaces
+from kafka_eos._util.failpoints import POINTS
 from kafka_eos.cli import Commands, app
-from kafka_eos.coordinator.status import read_status
-from kafka_eos.devbroker import Broker
+from kafka_eos.codecs import Registry
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import read_status
+from kafka_eos.core import errors
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.records import BEGINNING, RawRecord
+from kafka_eos.devtools.broker import Broker
 from kafka_eos.embedded.run import run
-from kafka_eos.failpoints import POINTS
-from kafka_eos.ids import AppRef
-from kafka_eos.metrics.catalogue import METRICS
-from kafka_eos.protocol.drift import NOBODY, Standing, ahead
-from kafka_eos.records import BEGINNING, RawRecord
-from kafka_eos.schemas import Registry
-from kafka_eos.settings import Settings
+from kafka_eos.monitoring.metrics.catalogue import METRICS
+from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead
+from kafka_eos.runtime.program import load
 from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
 from tests import avro_witness, json_witness, protobuf_witness
 from tests.chaos.harness import read

@@ -285,26 +285,29 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
     }
 
-    assert found == FRONT_DOORS | {"kafka_eos.cli", "kafka_eos.testing.trial"}
+    assert found == FRONT_DOORS | {"kafka_eos.cli", "kafka_eos.testing.sink_harness"}
 
 
 @pytest.mark.parametrize(
     ("library", "homes"),
     [
-        ("confluent_kafka", {"kafka_eos.connectors.kafka.client", "kafka_eos.schemas.registries.registry"}),
+        (
+            "confluent_kafka",
+            {"kafka_eos.connectors.kafka.client.librdkafka", "kafka_eos.codecs.registry.registry_client"},
+        ),
         (
             "psycopg",
-            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.demo.postgres"},
+            {f"kafka_eos.connectors.postgres.{name}" for name in POSTGRES} | {"kafka_eos.devtools.demo.postgres"},
         ),
-        ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.schemas.registries.registry"}),
-        ("deltalake", {"kafka_eos.connectors.delta.log"}),
+        ("httpx2", {"kafka_eos.connectors.http.client", "kafka_eos.codecs.registry.registry_client"}),
+        ("deltalake", {"kafka_eos.connectors.delta.delta_log"}),
         (
             "pyiceberg",
             {f"kafka_eos.connectors.iceberg.{name}" for name in ICEBERG},
         ),
         ("sqlalchemy", {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "table")}),
-        ("boto3", {"kafka_eos.connectors.files.s3.client"}),
-        ("botocore", {"kafka_eos.connectors.files.s3.client"}),
+        ("boto3", {"kafka_eos.connectors.files.s3.bucket"}),
+        ("botocore", {"kafka_eos.connectors.files.s3.bucket"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py
         ("pickle", set()),
         ("cloudpickle", set()),

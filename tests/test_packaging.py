@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.extras import MODULES
+from kafka_eos._util.extras import MODULES
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "raise SystemExit('the file of the user was imported instead of ours')\n"
@@ -174,7 +174,7 @@ def test_the_command_works_installed_beside_hostile_modules(installed: Path, hos
     assert "Usage" in run(hostile, installed / "kafka-eos", "--help")
 
 
-@pytest.mark.parametrize("module", ["kafka_eos.connectors.kafka", "kafka_eos.schemas", "kafka_eos.devbroker"])
+@pytest.mark.parametrize("module", ["kafka_eos.connectors.kafka", "kafka_eos.codecs", "kafka_eos.devtools.broker"])
 def test_our_folders_are_imported_from_the_package_whatever_the_user_has(
     installed: Path, hostile: Path, module: str
 ) -> None:

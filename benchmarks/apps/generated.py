@@ -17,26 +17,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kafka_eos.errors import InputLost
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    Guarantee,
-    JobContext,
-    Json,
-    Outcome,
-    Position,
-    Positions,
-    PreCommit,
-    Probe,
-    Staged,
-    Standing,
-    TaskContext,
-)
-from kafka_eos.protocol.assignment import subtask_of_split
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.core.errors import InputLost
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.records import Batch
+from kafka_eos.protocol.split_assignment import subtask_of_split
+from kafka_eos.testing.list_source import ListOrigin
 
 _INDEX: Final = "index"
 _COUNT = struct.Struct("<q")

@@ -10,8 +10,8 @@ import msgspec
 from benchmarks.apps.events import COUNT, COUNTERS, Event, ring
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import Pipeline
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import group_of, subtask_of
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.runtime.state.key_groups import group_of, subtask_of
 
 WORKERS = 2
 HOPS = os.environ["BENCH_HOPS"]

@@ -16,8 +16,8 @@ from typing import Any, overload
 from benchmarks.apps.events import COUNT, COUNTERS, KEYS, Event
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import BroadcastContext, BroadcastProcessFunction, Pipeline, Stream, Ttl, connect, monotonic, tumbling
+from kafka_eos.api.connected_streams import ConnectedStreams
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.dsl.connected import ConnectedStreams
 
 VERB = os.environ["BENCH_VERB"]
 SPLITS = 4

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from kafka_eos import Pipeline, bounded, tumbling
-from kafka_eos.aggregates import sum_
+from kafka_eos.api.aggregates import sum_
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 if os.environ.get("BENCH_MODEL") == "pydantic":

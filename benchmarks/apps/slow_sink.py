@@ -7,8 +7,8 @@ from typing import Any
 from benchmarks.apps.events import COUNTERS, Event, ring
 from benchmarks.apps.generated import CountingSink, CountingWriter, GeneratedSource
 from kafka_eos import Pipeline
-from kafka_eos.interfaces import TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.core.records import Batch
 
 PAUSE = float(os.environ["BENCH_PAUSE"])
 """Seconds that the sink takes for a row."""

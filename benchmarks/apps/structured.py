@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from kafka_eos.devbroker import fetch_jars
+from kafka_eos.devtools.broker import fetch_jars
 from kafka_eos.spark import exactly_once_kafka
 
 HERE = Path(os.environ["BENCH_DIRECTORY"])

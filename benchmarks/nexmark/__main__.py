@@ -26,7 +26,7 @@ from benchmarks.nexmark.trial import OURS, THEIRS, Contender, Trial
 from benchmarks.plots import Row
 from benchmarks.run import own_broker
 from benchmarks.trial import WrongOutput
-from kafka_eos.devbroker import Broker, fetch_jars
+from kafka_eos.devtools.broker import Broker, fetch_jars
 
 BESIDE = ("q1", "q5", "q7", "q8")
 """Run by Kafka Streams, too."""

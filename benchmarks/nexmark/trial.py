@@ -20,7 +20,7 @@ from benchmarks.nexmark.expected import Row
 from benchmarks.processes import usage
 from benchmarks.streams import STREAMS, kafka_streams
 from benchmarks.trial import WrongOutput
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 
 HERE = Path(__file__).parent
 OURS, THEIRS = "kafka_eos", f"Kafka Streams {STREAMS}"

@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory, TemporaryFile
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_eos.connectors.files.s3.client import Bucket
-from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.connectors.lake.stores import Unfinished, read
+from kafka_eos.connectors._lake.file_names import CONTROL
+from kafka_eos.connectors._lake.file_store import Unfinished, read
+from kafka_eos.connectors.files.s3.bucket import Bucket
 
 
 class BucketStore:

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.core.ids import EpochId
 
 OVER = (1 << 62) - 1
 """The fence of a life that another one took over from: no term comes behind it."""

@@ -12,29 +12,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.connectors.lake import names
-from kafka_eos.connectors.lake.names import Promise
-from kafka_eos.connectors.lake.replacing import Replacement, misfit, replacement
-from kafka_eos.connectors.lake.standings import OVER, Seen, judged, lacking
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.connectors.lake.tables import DataFile, LakeLife, LakeTable, Overtaken
-from kafka_eos.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Life,
-    LifeState,
-    Outcome,
-    Probe,
-    Staged,
-    Standing,
-)
-from kafka_eos.protocol.lives import taken_over
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.connectors._lake import file_names as names
+from kafka_eos.connectors._lake.commit_status import OVER, Seen, judged, lacking
+from kafka_eos.connectors._lake.file_names import Promise
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.lake_table import DataFile, LakeLife, LakeTable, Overtaken
+from kafka_eos.connectors._lake.row_replacement import Replacement, misfit, replacement
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.protocol.incarnations import taken_over
 
 _TRIES: Final = 20
 """Commits of others that one of ours may meet in a row, before it waits as for a server that does not answer."""

@@ -24,13 +24,13 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
-from kafka_eos.connectors.files.names import DEFAULT_PARTITION, PARTITION, Kind, Part
-from kafka_eos.connectors.files.names import mark as mark_of
-from kafka_eos.connectors.files.names import marked as whose_mark
-from kafka_eos.connectors.files.s3.names import name_of
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, Kind, Part
+from kafka_eos.connectors.files.file_names import mark as mark_of
+from kafka_eos.connectors.files.file_names import marked as whose_mark
+from kafka_eos.connectors.files.sink.s3_names import name_of
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 
 VERSION: Final = 1
 CONTROL: Final = "_kafka_eos"

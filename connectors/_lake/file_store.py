@@ -14,9 +14,9 @@ from typing import IO, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.staging import StagedFile
-from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors.files.sink.staging import StagedFile
 
 
 class Store(Protocol):

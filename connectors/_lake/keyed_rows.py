@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from kafka_eos.connectors.files.formats.arrow import ArrowLayout
-from kafka_eos.connectors.files.formats.base import Body, Out
-from kafka_eos.connectors.files.formats.fields import picker
-from kafka_eos.connectors.files.names import partition
-from kafka_eos.connectors.lake.partitions import partition_of
-from kafka_eos.connectors.lake.rows import counterpart
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.connectors.lake.tables import Fit
-from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.codec import Codec
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors._lake.partitions import partition_of
+from kafka_eos.connectors._lake.table_rows import counterpart
+from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.connectors.files.file_names import partition
+from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
+from kafka_eos.connectors.files.formats.format import Body, Out
+from kafka_eos.connectors.files.formats.record_fields import picker
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 DELETED: Final = "kafka_eos_deleted"
 """The column of a staged file that says whether its row deletes its key."""

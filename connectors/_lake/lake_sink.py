@@ -11,26 +11,29 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kafka_eos.connectors.files.errors import expecting, mapped
-from kafka_eos.connectors.files.formats.fields import fields_of
-from kafka_eos.connectors.files.names import partition
-from kafka_eos.connectors.files.open_files import Roll, Shape
-from kafka_eos.connectors.files.writer import FileWriter
-from kafka_eos.connectors.lake import names
-from kafka_eos.connectors.lake.partitions import partition_of
-from kafka_eos.connectors.lake.tables import Fit, LakeTable
-from kafka_eos.connectors.rejecting import each_row, encoded
-from kafka_eos.connectors.unmarked import Unmarked
-from kafka_eos.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Committer, Guarantee, JobContext, RejectRow, TaskContext
-from kafka_eos.records import Batch, Headers
+from kafka_eos.abc.committer import Committer
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.connectors._lake import file_names as names
+from kafka_eos.connectors._lake.lake_table import Fit, LakeTable
+from kafka_eos.connectors._lake.partitions import partition_of
+from kafka_eos.connectors._shared.row_errors import each_row, encoded
+from kafka_eos.connectors._shared.table_audit import Unmarked
+from kafka_eos.connectors.files.file_names import partition
+from kafka_eos.connectors.files.formats.record_fields import fields_of
+from kafka_eos.connectors.files.os_errors import expecting, mapped
+from kafka_eos.connectors.files.sink.open_files import Roll, Shape
+from kafka_eos.connectors.files.sink.writer import FileWriter
+from kafka_eos.core.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import token
+from kafka_eos.core.records import Batch, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_eos.connectors.files.formats.arrow import ArrowLayout
-    from kafka_eos.connectors.lake.keyed import KeyedLayout
+    from kafka_eos.connectors._lake.keyed_rows import KeyedLayout
+    from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
 T = TypeVar("T")
 
@@ -130,7 +133,7 @@ class LakeSink(Unmarked, Generic[T]):
                 f"would hide that its rows are lost. Bring it back, with its {self._table.log}. To go on with an empty "
                 "one, make the table yourself"
             )
-        from kafka_eos.connectors.files.formats.arrow import arrow_schema
+        from kafka_eos.connectors.files.formats.arrow_layout import arrow_schema
 
         self._table.create(arrow_schema(self._value, "make the table yourself, and leave create=True out"), self._by)
 
@@ -145,7 +148,7 @@ class LakeSink(Unmarked, Generic[T]):
         return self._table.identity()
 
     def writer(self, ctx: TaskContext) -> FileWriter:
-        from kafka_eos.connectors.lake.staging import LakeStaging
+        from kafka_eos.connectors._lake.staging import LakeStaging
 
         with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
             layout, fit = self._found()
@@ -154,7 +157,7 @@ class LakeSink(Unmarked, Generic[T]):
         return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, by, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
-        from kafka_eos.connectors.lake.committer import LakeCommitter
+        from kafka_eos.connectors._lake.committer import LakeCommitter
 
         return LakeCommitter(self._table)
 
@@ -166,7 +169,7 @@ class LakeSink(Unmarked, Generic[T]):
         """For the audit: key and value of each row of the newest version, as ``audit_rows`` tells them."""
         import pyarrow as pa
 
-        from kafka_eos.connectors.lake.keyed import told
+        from kafka_eos.connectors._lake.keyed_rows import told
 
         layout, _ = self._as_found
         for batch in self._table.batches(layout.schema.names):  # types may differ in how they lie in memory
@@ -178,7 +181,7 @@ class LakeSink(Unmarked, Generic[T]):
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
         """For the audit: the rows that the writer stages, and what the table says of each."""
-        from kafka_eos.connectors.lake.keyed import told
+        from kafka_eos.connectors._lake.keyed_rows import told
 
         layout, fit = self._as_found
         by = None if self._key else partition_of(fit.partitions, self._value)
@@ -197,8 +200,8 @@ class LakeSink(Unmarked, Generic[T]):
 
     def _found(self) -> tuple[ArrowLayout | KeyedLayout, Fit]:
         """How rows lie in the table as it is now, and what files have to fit. May raise ConfigError."""
-        from kafka_eos.connectors.lake.keyed import KeyedLayout, expect_key
-        from kafka_eos.connectors.lake.rows import layout_of
+        from kafka_eos.connectors._lake.keyed_rows import KeyedLayout, expect_key
+        from kafka_eos.connectors._lake.table_rows import layout_of
 
         fit = self._table.fit()
         layout = layout_of(fit, self._value, self._table.text)

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kafka_eos.connectors.lake.partitions import Partitions
-from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.ids import EpochId, JobIdentity
+from kafka_eos.connectors._lake.commit_status import Seen
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.partitions import Partitions
+from kafka_eos.core.ids import EpochId, JobIdentity
 
 
 @dataclass(frozen=True, slots=True)

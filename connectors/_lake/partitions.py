@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from kafka_eos.connectors.files.names import DEFAULT_PARTITION
+from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION
 
 
 class Partitions(Protocol):

@@ -15,21 +15,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.formats.arrow import ArrowLayout
-from kafka_eos.connectors.files.names import Part, partition
-from kafka_eos.connectors.files.open_files import OpenFiles, Roll, Shape
-from kafka_eos.connectors.files.staging import Staging
-from kafka_eos.connectors.lake.keyed import DELETED, Newest, StagedRows
-from kafka_eos.connectors.lake.names import Promise
-from kafka_eos.connectors.lake.partitions import ByColumns
-from kafka_eos.connectors.lake.rows import changed
-from kafka_eos.connectors.lake.staging import LakeStaging
-from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeTable, LiveFile
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import EpochId
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors._lake.commit_status import Seen
+from kafka_eos.connectors._lake.file_names import Promise
+from kafka_eos.connectors._lake.keyed_rows import DELETED, Newest, StagedRows
+from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeTable, LiveFile
+from kafka_eos.connectors._lake.partitions import ByColumns
+from kafka_eos.connectors._lake.staging import LakeStaging
+from kafka_eos.connectors._lake.table_rows import changed
+from kafka_eos.connectors.files.file_names import Part, partition
+from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.sink.open_files import OpenFiles, Roll, Shape
+from kafka_eos.connectors.files.sink.staging import Staging
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)

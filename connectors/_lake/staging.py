@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.connectors.files.staging import StagedFile
-from kafka_eos.connectors.lake import names
-from kafka_eos.connectors.lake.names import Promise
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.connectors.lake.tables import Fit
-from kafka_eos.errors import Fenced
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors._lake import file_names as names
+from kafka_eos.connectors._lake.file_names import Promise
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.sink.staging import StagedFile
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.json_values import Json
 
 
 class StagedPart:

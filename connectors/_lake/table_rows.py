@@ -11,11 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from kafka_eos.connectors.files.formats.arrow import ArrowLayout, arrow_type
-from kafka_eos.connectors.files.formats.fields import fields_of
-from kafka_eos.connectors.lake.tables import Fit
-from kafka_eos.errors import ConfigError
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout, arrow_type
+from kafka_eos.connectors.files.formats.record_fields import fields_of
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 _ID: Final = b"PARQUET:field_id"
 _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (

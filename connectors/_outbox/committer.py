@@ -18,15 +18,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from kafka_eos import failpoints
+from kafka_eos._util import failpoints
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Standing
+from kafka_eos.connectors._outbox.outbox_rows import Row, batches, row
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.committer import FileCommitter
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.formats.base import Layout
-from kafka_eos.connectors.files.names import Promise
-from kafka_eos.connectors.outbox.rows import Row, batches, row
-from kafka_eos.errors import Bug, ConfigError, GotFurther, Retryable
-from kafka_eos.interfaces import CommitPermit, Committable, Outcome, Probe, Standing
+from kafka_eos.connectors.files.file_names import Promise
+from kafka_eos.connectors.files.formats.format import Layout
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.core.errors import Bug, ConfigError, GotFurther, Retryable
 
 AT_A_STRETCH: Final = 10.0
 """Seconds of sending after which a commit says how far it is, and can be interrupted."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from kafka_eos.connectors.files.names import Part
+from kafka_eos.connectors.files.file_names import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.connectors._outbox.committer import OutboxCommitter, Receiver, Rules
 from kafka_eos.connectors.files.formats import JsonLines
-from kafka_eos.connectors.files.open_files import Roll, Shape
-from kafka_eos.connectors.files.places import Directory, place_of
-from kafka_eos.connectors.files.writer import FileWriter
-from kafka_eos.connectors.outbox.committer import OutboxCommitter, Receiver, Rules
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Guarantee, JobContext, Json, TaskContext
+from kafka_eos.connectors.files.sink.locations import Directory, place_of
+from kafka_eos.connectors.files.sink.open_files import Roll, Shape
+from kafka_eos.connectors.files.sink.writer import FileWriter
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pydantic
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import from_plain, is_codec, is_model, is_record, reason, type_name
+from kafka_eos.codecs.type_inspection import from_plain, is_codec, is_model, is_record, reason, type_name
+from kafka_eos.core.errors import ConfigError
 
 
 def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos.attribution import surely_the_records
-from kafka_eos.calls import extend
-from kafka_eos.interfaces import RejectRow
-from kafka_eos.records import Batch
+from kafka_eos._util.bulk_calls import extend
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.core.fault_attribution import surely_the_records
+from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.interfaces import Codec
-from kafka_eos.schemas import codec_for
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import codec_for
 
 
 class Unmarked:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import JobIdentity, Term
-from kafka_eos.interfaces import JobContext, Life, LifeState
-from kafka_eos.protocol.lives import taken_over
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import JobIdentity, Term
+from kafka_eos.protocol.incarnations import taken_over
 
 
 @dataclass(frozen=True, slots=True)

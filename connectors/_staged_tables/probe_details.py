@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_eos.connectors.tables.names import Promise
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.stage_names import Promise
 
 
 def detail(promise: Promise, standing: Standing, name: str, scope: str, lost: str, remedy: str) -> str:

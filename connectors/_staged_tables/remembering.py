@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kafka_eos.connectors.tables.lives import Mark
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
+from kafka_eos.core.ids import Epoch, EpochId
 
 
 def lacking(

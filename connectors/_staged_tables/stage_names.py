@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Json
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 
 VERSION: Final = 1
 WRITER: Final = "writer"

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from kafka_eos.connectors.rejecting import each_row, encoded
-from kafka_eos.connectors.tables.names import Life, Promise, Strategy, Target
-from kafka_eos.errors import KafkaEosError, RestartFromCheckpoint
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import Committable, PreCommit, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.connectors._shared.row_errors import each_row, encoded
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, Target
+from kafka_eos.core.errors import KafkaEosError, RestartFromCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId
+from kafka_eos.core.records import Batch
 
 
 class Held(Protocol):

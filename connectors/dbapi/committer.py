@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life as Sign
+from kafka_eos.connectors._staged_tables.incarnation_markers import Open, expect_held, signs
+from kafka_eos.connectors._staged_tables.probe_details import detail
+from kafka_eos.connectors._staged_tables.remembering import lacking
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise
 from kafka_eos.connectors.dbapi import statements
-from kafka_eos.connectors.dbapi.books import ABORTED, COMMITTED, STAGES, Books, Entry, stage
 from kafka_eos.connectors.dbapi.database import Connection, Database, Session
-from kafka_eos.connectors.tables.details import detail
-from kafka_eos.connectors.tables.lives import Open, expect_held, signs
-from kafka_eos.connectors.tables.names import Life, Promise
-from kafka_eos.connectors.tables.remembering import lacking
-from kafka_eos.errors import Bug, CommittableLost, KafkaEosError, Retryable
-from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, Staged, Standing
-from kafka_eos.interfaces import Life as Sign
+from kafka_eos.connectors.dbapi.staging_catalog import ABORTED, COMMITTED, STAGES, Books, Entry, stage
+from kafka_eos.core.errors import Bug, CommittableLost, KafkaEosError, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity
 
 
 class DbApiCommitter:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
-from kafka_eos.errors import ConfigError, KafkaEosError
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.errors import ConfigError, KafkaEosError
+from kafka_eos.core.limits import LIMITS
 
 P: Final = "\0"
 """Where a parameter goes, in the statements of this package. No identifier can hold it."""

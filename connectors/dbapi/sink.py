@@ -10,20 +10,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.codecs.type_inspection import attributes
+from kafka_eos.connectors._shared.row_errors import BadRows, each_row, encoded
+from kafka_eos.connectors._shared.table_audit import Unmarked
+from kafka_eos.connectors._staged_tables.stage_names import Life, Target
+from kafka_eos.connectors._staged_tables.table_writer import TableWriter
 from kafka_eos.connectors.dbapi import statements
-from kafka_eos.connectors.dbapi.books import LIVES, STAGES, Books
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
 from kafka_eos.connectors.dbapi.database import Connection, Database
 from kafka_eos.connectors.dbapi.staging import StagingTables, refused, stage_rows, undone
-from kafka_eos.connectors.rejecting import BadRows, each_row, encoded
-from kafka_eos.connectors.tables.names import Life, Target
-from kafka_eos.connectors.tables.writer import TableWriter
-from kafka_eos.connectors.unmarked import Unmarked
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import JobIdentity, Term, token
-from kafka_eos.interfaces import Guarantee, JobContext, Json, RejectRow, TaskContext
-from kafka_eos.records import Batch, Headers
-from kafka_eos.schemas.types import attributes
+from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, Books
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import JobIdentity, Term, token
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch, Headers
 
 T = TypeVar("T")
 

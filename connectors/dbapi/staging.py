@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from kafka_eos import failpoints
+from kafka_eos._util import failpoints
+from kafka_eos.connectors._shared.row_errors import BadRows
+from kafka_eos.connectors._staged_tables.stage_names import Promise, Strategy, Target
 from kafka_eos.connectors.dbapi import statements
-from kafka_eos.connectors.dbapi.books import Books, stage
 from kafka_eos.connectors.dbapi.database import Connection, Database, Session, said
-from kafka_eos.connectors.rejecting import BadRows
-from kafka_eos.connectors.tables.names import Promise, Strategy, Target
-from kafka_eos.errors import Fenced, KafkaEosError
+from kafka_eos.connectors.dbapi.staging_catalog import Books, stage
+from kafka_eos.core.errors import Fenced, KafkaEosError
 
 
 class StagingTables:

@@ -20,12 +20,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise
 from kafka_eos.connectors.dbapi.database import Connection, Database, P, Session
-from kafka_eos.connectors.tables.lives import Mark
-from kafka_eos.connectors.tables.names import Life, Promise
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Standing
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 LIVES: Final = "kafka_eos_lives"
 STAGES: Final = "kafka_eos_stages"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kafka_eos.connectors._staged_tables.stage_names import Target
 from kafka_eos.connectors.dbapi.database import Database, P
-from kafka_eos.connectors.tables.names import Target
 
 ORDER: Final = "kafka_eos_n"
 """The column of a staging table that says in which order its rows came; no column of a user may be called like it."""

@@ -29,15 +29,15 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from kafka_eos.connectors.delta.places import LogPlace
-from kafka_eos.connectors.files.names import PARTITION_NAME
-from kafka_eos.connectors.lake.keyed import aligned
-from kafka_eos.connectors.lake.partitions import ByColumns
-from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
-from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.connectors._lake.commit_status import Seen
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.keyed_rows import aligned
+from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeLife, LiveFile, Overtaken
+from kafka_eos.connectors._lake.partitions import ByColumns
+from kafka_eos.connectors.delta.log_location import LogPlace
+from kafka_eos.connectors.files.file_names import PARTITION_NAME
+from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 _BITS: Final = 40
 _KNOWN: Final = frozenset({

@@ -14,19 +14,19 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
 
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.connectors._lake.bucket_store import BucketStore
+from kafka_eos.connectors._lake.file_store import LocalStore, Store
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.places import (
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.sink.locations import (
     IN_A_BUCKET,
     MAY_WRITE_IN_A_BUCKET,
     MAY_WRITE_ON_A_DISK,
     ON_A_DISK,
     on_network,
 )
-from kafka_eos.connectors.files.s3.client import Address, Bucket
-from kafka_eos.connectors.lake.objects import BucketStore
-from kafka_eos.connectors.lake.stores import LocalStore, Store
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
+from kafka_eos.core.errors import ConfigError
 
 _LOG: Final = "_delta_log"
 _CLOCKS_DIFFER: Final = 3600.0

@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import JobContext, Json
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._lake.lake_sink import LakeSink, expect_parts, replacing
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 
@@ -41,8 +42,8 @@ class DeltaSink(LakeSink[T]):
         delete: Callable[[T], bool] | None = None,
     ) -> None:
         expect_extra("delta", "DeltaSink")
-        from kafka_eos.connectors.delta.log import DeltaLog
-        from kafka_eos.connectors.delta.places import place_of
+        from kafka_eos.connectors.delta.delta_log import DeltaLog
+        from kafka_eos.connectors.delta.log_location import place_of
 
         self._place = place = place_of(table)
         by = _columns(partition_by, value, create)

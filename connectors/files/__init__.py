@@ -6,11 +6,11 @@ what the names in a directory mean, ``disk`` the only one that calls the operati
 
 from __future__ import annotations
 
-from kafka_eos.connectors.files.committer import FileCommitter
 from kafka_eos.connectors.files.formats import Avro, Csv, JsonLines, Parquet
-from kafka_eos.connectors.files.open_files import Roll
-from kafka_eos.connectors.files.sink import FileSink
-from kafka_eos.connectors.files.source import FileSource
-from kafka_eos.connectors.files.writer import FileWriter
+from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.connectors.files.sink.file_sink import FileSink
+from kafka_eos.connectors.files.sink.open_files import Roll
+from kafka_eos.connectors.files.sink.writer import FileWriter
+from kafka_eos.connectors.files.source.file_source import FileSource
 
 __all__ = ["FileSink", "FileSource", "Roll", "JsonLines", "Csv", "Avro", "Parquet", "FileCommitter", "FileWriter"]

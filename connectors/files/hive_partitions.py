@@ -15,10 +15,10 @@ from urllib.parse import unquote
 import msgspec
 import pydantic
 
-from kafka_eos.connectors.files.names import DEFAULT_PARTITION, PARTITION_NAME
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import SplitId
-from kafka_eos.schemas.types import is_model, reason
+from kafka_eos.codecs.type_inspection import is_model, reason
+from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION_NAME
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import SplitId
 
 Columns: TypeAlias = Mapping[str, str | None]
 """Of a file, by the directories that it is in; None where Hive has no value."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 
 _LASTS: Final = frozenset({
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,

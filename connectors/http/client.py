@@ -12,10 +12,10 @@ from functools import cached_property
 from time import monotonic
 from typing import Any, Final
 
-from kafka_eos.connectors.http.answers import Meaning, Message, meaning, message, pause
-from kafka_eos.connectors.outbox.rows import Row
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.extras import expect_extra
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.connectors._outbox.outbox_rows import Row
+from kafka_eos.connectors.http.responses import Meaning, Message, meaning, message, pause
+from kafka_eos.core.errors import ConfigError, Retryable
 
 expect_extra("http", "HttpSink")
 

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_eos.connectors.outbox.rows import Row
+from kafka_eos.connectors._outbox.outbox_rows import Row
 
 _AGAIN = frozenset({408, 409, 425, 429})
 _ROW = frozenset({400, 413, 422})

@@ -9,10 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
 from kafka_eos.connectors.http.client import Receiver
-from kafka_eos.connectors.outbox.sink import OutboxSink
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, JobContext, Json
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from pyiceberg.utils.config import Config
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kafka_eos.connectors.files.places import MAY_WRITE_ON_A_DISK
-from kafka_eos.connectors.iceberg.durable import DurableFileIO
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.files.sink.locations import MAY_WRITE_ON_A_DISK
+from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
+from kafka_eos.core.errors import ConfigError
 
 NEEDS: Final = (
     f"{MAY_WRITE_ON_A_DISK}; in a bucket it needs the rights to put, get, delete and list objects, and "

@@ -21,8 +21,8 @@ from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.s3.client import Bucket
-from kafka_eos.connectors.iceberg.places import in_bucket, local_path
+from kafka_eos.connectors.files.s3.bucket import Bucket
+from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path
 
 _METADATA: Final = ".metadata.json"
 _NOTHING: Final[Mapping[str, str]] = {}

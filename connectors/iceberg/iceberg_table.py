@@ -64,15 +64,16 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_eos.connectors.iceberg import catalogs, partitions, places
-from kafka_eos.connectors.iceberg.durable import DurableFileIO
-from kafka_eos.connectors.lake.keyed import aligned
-from kafka_eos.connectors.lake.standings import Seen
-from kafka_eos.connectors.lake.stores import Store
-from kafka_eos.connectors.lake.tables import DataFile, Fit, LakeLife, LiveFile, Overtaken
-from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors._lake.commit_status import Seen
+from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.keyed_rows import aligned
+from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeLife, LiveFile, Overtaken
+from kafka_eos.connectors.iceberg import catalogs, partitions
+from kafka_eos.connectors.iceberg import table_location as places
+from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
+from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.limits import LIMITS
 
 _PREFIX: Final = "kafka-eos"
 _ONE_TRY: Final = {"commit.retry.num-retries": "0"}

@@ -42,11 +42,11 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
-from kafka_eos.connectors.files.formats.columns import column_of
-from kafka_eos.connectors.files.names import PARTITION_NAME
-from kafka_eos.connectors.lake.partitions import repartitioned
-from kafka_eos.connectors.lake.tables import Overtaken
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors._lake.lake_table import Overtaken
+from kafka_eos.connectors._lake.partitions import repartitioned
+from kafka_eos.connectors.files.file_names import PARTITION_NAME
+from kafka_eos.connectors.files.formats.arrow_columns import column_of
+from kafka_eos.core.errors import ConfigError
 
 _SPEC: Final = "kafka_eos_spec"
 """Beside the fields of a partition: of which spec they are."""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from kafka_eos.connectors.lake.sink import LakeSink, expect_parts, replacing
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import JobContext, Json
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._lake.lake_sink import LakeSink, expect_parts, replacing
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class IcebergSink(LakeSink[T]):
         given: Mapping[str, object] = properties
         if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
             raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
-        from kafka_eos.connectors.iceberg.table import IcebergTable
+        from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
 
         self._catalog = catalog
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from kafka_eos.connectors.files.places import on_network
-from kafka_eos.connectors.files.s3.client import Address, Bucket, Keys
-from kafka_eos.connectors.lake.objects import BucketStore
-from kafka_eos.connectors.lake.stores import LocalStore, Store
+from kafka_eos.connectors._lake.bucket_store import BucketStore
+from kafka_eos.connectors._lake.file_store import LocalStore, Store
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket, Keys
+from kafka_eos.connectors.files.sink.locations import on_network
 
 _LOCAL: Final = ("", "file")
 _S3: Final = ("s3", "s3a", "s3n")

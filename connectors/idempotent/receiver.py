@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from kafka_eos.connectors.outbox.rows import Row
-from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.connectors._outbox.outbox_rows import Row
+from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 
 T = TypeVar("T")
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import TypeVar
 
+from kafka_eos.abc.codec import Codec
+from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
 from kafka_eos.connectors.idempotent.receiver import Delivering, Receiver
-from kafka_eos.connectors.outbox.sink import OutboxSink
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Json
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.connectors.kafka.sink import KafkaSink
-from kafka_eos.connectors.kafka.source import KafkaSource
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.records import Record
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
+from kafka_eos.connectors.kafka.source.kafka_source import KafkaSource
+from kafka_eos.core.records import Record
 
 __all__ = ["KafkaSink", "KafkaSource", "Record", "dead_letter"]
 

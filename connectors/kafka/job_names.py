@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kafka_eos.ids import EpochId, JobIdentity, Term, token
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.core.ids import EpochId, JobIdentity, Term, token
 
 _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"

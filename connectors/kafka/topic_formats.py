@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Checked, Codec, Described, Json, Part
+from kafka_eos.abc.codec import Checked, Codec, Described, Part
+from kafka_eos.core.json_values import Json
 
 
 def described(codecs: Mapping[Part, Codec[Any]]) -> dict[str, Json]:

@@ -6,8 +6,8 @@ that composes SQL that changes a user's table, ``ledger`` the only one that know
 
 from __future__ import annotations
 
-from kafka_eos.connectors.postgres.committer import PostgresCommitter
-from kafka_eos.connectors.postgres.sink import PostgresSink
-from kafka_eos.connectors.postgres.source import PostgresSource
+from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter
+from kafka_eos.connectors.postgres.sink.postgres_sink import PostgresSink
+from kafka_eos.connectors.postgres.source.postgres_source import PostgresSource
 
 __all__ = ["PostgresCommitter", "PostgresSink", "PostgresSource"]

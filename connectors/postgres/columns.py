@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import pydantic
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import attributes, is_model, is_record, to_plain, type_name
+from kafka_eos.codecs.type_inspection import attributes, is_model, is_record, to_plain, type_name
+from kafka_eos.core.errors import ConfigError
 
 V = TypeVar("V")
 

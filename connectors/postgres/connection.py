@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.errors import ConfigError, KafkaEosError, LoginRefused
-from kafka_eos.extras import expect_extra
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
 
 expect_extra("postgres", "PostgresSink")
 
 import psycopg  # noqa: E402 - what is missing is said before
 from psycopg import conninfo  # noqa: E402
 
-from kafka_eos.connectors.tables.names import Target  # noqa: E402
+from kafka_eos.connectors._staged_tables.stage_names import Target  # noqa: E402
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 

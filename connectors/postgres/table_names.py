@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 
 def qualified(table: str | tuple[str, str]) -> tuple[str | None, str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from kafka_eos import Pipeline, Stream
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.operators.functions import ProcessContext, ProcessFunction
+from kafka_eos.plan.process_functions import ProcessContext, ProcessFunction
 
 MOST = 5
 

@@ -14,7 +14,7 @@ from functools import wraps
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
-from kafka_eos.errors import PlanError
+from kafka_eos.core.errors import PlanError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 _SPARK: Final = ("pyspark", "pyarrow", "pandas")
 MODULES: Final = {

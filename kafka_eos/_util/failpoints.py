@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafka_eos.errors import Bug, ConfigError
+from kafka_eos.core.errors import Bug, ConfigError
 
 POINTS: tuple[str, ...] = (
     # capture

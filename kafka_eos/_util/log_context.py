@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import length_hint
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from kafka_eos.records import Batch
+from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 

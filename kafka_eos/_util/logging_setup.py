@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
-from kafka_eos.log_context import Position, position
+from kafka_eos._util.log_context import Position, position
 
 LogFormat: TypeAlias = Literal["text", "json"]
 Levels: TypeAlias = Mapping[str, str]

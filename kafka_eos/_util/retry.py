@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from kafka_eos.errors import GotFurther, Retryable
+from kafka_eos.core.errors import GotFurther, Retryable
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlsplit
 
-from kafka_eos.secrets import sounds_secret
+from kafka_eos._util.secrets import sounds_secret
 
 _SECRETS = ("sas", "access_key", "customer_key")
 """Of stores alone, besides what ``secrets`` knows."""

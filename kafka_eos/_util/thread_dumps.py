@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafka_eos.errors import Retryable
+from kafka_eos.core.errors import Retryable
 
 _SIGNAL: Final = signal.SIGRTMIN + 9
 """One that neither users' code nor a library has taken for itself."""

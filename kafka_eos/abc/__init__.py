@@ -6,7 +6,75 @@ against your implementation before you trust it.
 Rule: data and positions that are stored are JSON or bytes with a declared codec, never pickled objects.
 """
 
-from kafka_eos.interfaces.assigners import (
+from kafka_eos.abc.auditable import AuditableFiles, AuditableSink, AuditableTable, Written
+from kafka_eos.abc.codec import (
+    Checked,
+    Codec,
+    Comparable,
+    Comparison,
+    Described,
+    HasCodecs,
+    InBatches,
+    InHeaders,
+    ListCodec,
+    Part,
+    TopicFormat,
+)
+from kafka_eos.abc.committer import (
+    Announces,
+    CommitPermit,
+    CommitsTogether,
+    Committable,
+    Committer,
+    Outcome,
+    Probe,
+    Spread,
+    Staged,
+    Standing,
+    Unstored,
+    committed,
+    probed,
+)
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Advises, Guarantee, OneScope, Priced, SaysWhy, Unshared
+from kafka_eos.abc.incarnation import HoldsLife, Life, LifeState, Remembers, TellsLives
+from kafka_eos.abc.services import Lasting, RejectRecord, RejectRow, Resources, Services
+from kafka_eos.abc.sink import Attended, DeadLetters, HasClock, PreCommit, Sink, Writer
+from kafka_eos.abc.source import (
+    Answer,
+    AskedTogether,
+    Bounded,
+    CheckedSource,
+    LagOfEach,
+    LastingSource,
+    Reader,
+    ReadsBack,
+    Sequenced,
+    Source,
+    total_lag,
+)
+from kafka_eos.abc.state import (
+    CacheUse,
+    InFlight,
+    Panes,
+    StateBackend,
+    StateDescriptor,
+    StateHandle,
+    StateKind,
+    Taken,
+    Timers,
+    Ttl,
+    Upload,
+    ValueState,
+)
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles, unheard
+from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.windows import Contents, Window, Windowed
+from kafka_eos.plan.pattern import Pattern
+from kafka_eos.plan.retries import Breaker, Retries, breaker, request_rules, retries
+from kafka_eos.plan.triggers import OnClock, OnCount, Trigger, on_clock, on_count
+from kafka_eos.plan.watermarks import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
+from kafka_eos.plan.window_assigners import (
     Days,
     Early,
     Interval,
@@ -25,74 +93,6 @@ from kafka_eos.interfaces.assigners import (
     sliding,
     tumbling,
 )
-from kafka_eos.interfaces.audited import AuditableFiles, AuditableSink, AuditableTable, Written
-from kafka_eos.interfaces.codecs import (
-    Checked,
-    Codec,
-    Comparable,
-    Comparison,
-    Described,
-    HasCodecs,
-    InBatches,
-    InHeaders,
-    ListCodec,
-    Part,
-    TopicFormat,
-)
-from kafka_eos.interfaces.commits import (
-    Announces,
-    CommitPermit,
-    CommitsTogether,
-    Committable,
-    Committer,
-    Outcome,
-    Probe,
-    Spread,
-    Staged,
-    Standing,
-    Unstored,
-    committed,
-    probed,
-)
-from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.event_time import Alignment, Generator, WatermarkStrategy, bounded, generated, monotonic
-from kafka_eos.interfaces.guarantees import Advises, Guarantee, OneScope, Priced, SaysWhy, Unshared
-from kafka_eos.interfaces.lives import HoldsLife, Life, LifeState, Remembers, TellsLives
-from kafka_eos.interfaces.patterns import Pattern
-from kafka_eos.interfaces.requests import Breaker, Retries, breaker, request_rules, retries
-from kafka_eos.interfaces.services import Lasting, RejectRecord, RejectRow, Resources, Services
-from kafka_eos.interfaces.sinks import Attended, DeadLetters, HasClock, PreCommit, Sink, Writer
-from kafka_eos.interfaces.sources import (
-    Answer,
-    AskedTogether,
-    Bounded,
-    CheckedSource,
-    LagOfEach,
-    LastingSource,
-    Reader,
-    ReadsBack,
-    Sequenced,
-    Source,
-    total_lag,
-)
-from kafka_eos.interfaces.state import (
-    CacheUse,
-    InFlight,
-    Panes,
-    StateBackend,
-    StateDescriptor,
-    StateHandle,
-    StateKind,
-    Taken,
-    Timers,
-    Ttl,
-    Upload,
-    ValueState,
-)
-from kafka_eos.interfaces.storage import CheckpointStorage, FileRef, StoredFiles, unheard
-from kafka_eos.interfaces.triggers import OnClock, OnCount, Trigger, on_clock, on_count
-from kafka_eos.interfaces.values import Json, Position, Positions
-from kafka_eos.interfaces.windows import Contents, Window, Windowed
 
 __all__ = [
     "Advises",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from kafka_eos.interfaces.codecs import Codec
-from kafka_eos.interfaces.contexts import JobContext
-from kafka_eos.interfaces.services import RejectRow
-from kafka_eos.records import Batch, Headers
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.core.records import Batch, Headers
 
 Written: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 """Key, value, the user's headers and the timestamp of an output; -1 is the time at which it is sent."""

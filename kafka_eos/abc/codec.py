@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.interfaces.values import Json
-from kafka_eos.records import Headers
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Headers
 
 T = TypeVar("T")
 

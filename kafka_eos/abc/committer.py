@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces.contexts import JobContext
-from kafka_eos.interfaces.storage import FileRef
-from kafka_eos.interfaces.values import Json
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 
 
 @dataclass(frozen=True, slots=True)

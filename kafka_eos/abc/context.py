@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_eos.ids import Epoch, JobIdentity, Term
-from kafka_eos.interfaces.services import Services
-from kafka_eos.interfaces.values import Json
+from kafka_eos.abc.services import Services
+from kafka_eos.core.ids import Epoch, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 
 
 @dataclass(frozen=True, slots=True)

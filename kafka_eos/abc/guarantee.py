@@ -9,7 +9,7 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from kafka_eos.interfaces.contexts import JobContext
+from kafka_eos.abc.context import JobContext
 
 
 class Guarantee(enum.Enum):

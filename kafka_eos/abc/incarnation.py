@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces.commits import Committable
-from kafka_eos.interfaces.contexts import JobContext
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
 
 
 class LifeState(enum.Enum):

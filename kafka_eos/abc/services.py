@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.attribution import Attribution, told
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.ids import Epoch
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import Attribution, told
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch, RawRecord
 
 R = TypeVar("R")
 

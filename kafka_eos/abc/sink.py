@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces.commits import Committable, Committer
-from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.guarantees import Guarantee
-from kafka_eos.interfaces.values import Json
-from kafka_eos.records import Batch
+from kafka_eos.abc.committer import Committable, Committer
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces.contexts import JobContext, TaskContext
-from kafka_eos.interfaces.guarantees import Guarantee
-from kafka_eos.interfaces.values import Json, Positions
-from kafka_eos.records import Batch
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.core.records import Batch
 
 if TYPE_CHECKING:
-    from kafka_eos.errors import Retryable
+    from kafka_eos.core.errors import Retryable
 
 T = TypeVar("T")
 

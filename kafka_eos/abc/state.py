@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces.codecs import Codec
-from kafka_eos.interfaces.storage import CheckpointStorage, FileRef
-from kafka_eos.interfaces.values import Json
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
 """The user's way to write a plan: ``Pipeline``, its streams, and ``connect``."""
 
-from kafka_eos.dsl.broadcast import Broadcast
-from kafka_eos.dsl.connected import BroadcastConnected, ConnectedStreams, KeyedBroadcastConnected, connect
-from kafka_eos.dsl.pipeline import Engine, Pipeline
-from kafka_eos.dsl.streams import BroadcastStream, KeyedStream, Stream, WindowedStream
-from kafka_eos.dsl.tables import Table, VersionedTable
+from kafka_eos.api.broadcast_input import Broadcast
+from kafka_eos.api.connected_streams import BroadcastConnected, ConnectedStreams, KeyedBroadcastConnected, connect
+from kafka_eos.api.pipeline import Engine, Pipeline
+from kafka_eos.api.streams import BroadcastStream, KeyedStream, Stream, WindowedStream
+from kafka_eos.api.table import Table, VersionedTable
 
 __all__ = [
     "Broadcast",

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.errors import Retryable
-from kafka_eos.interfaces import request_rules
-from kafka_eos.lines import quoted, user_line
-from kafka_eos.operators.functions import OutputTag
-from kafka_eos.plan.callables import expect_requests
+from kafka_eos._util.call_site import quoted, user_line
+from kafka_eos.api.stream_base import Upstream
+from kafka_eos.core.errors import Retryable
+from kafka_eos.plan.function_checks import expect_requests
+from kafka_eos.plan.process_functions import OutputTag
+from kafka_eos.plan.retries import request_rules
 
 RETRIED: tuple[type[Exception], ...] = (OSError, Retryable)
 """Errors that another try may not have, unless the user says which."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.upstream import Upstream
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.stream_base import Upstream
 
 T = TypeVar("T")
 

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import plan
-from kafka_eos.dsl.broadcast import Broadcast
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.functions import expect_process_function
-from kafka_eos.dsl.streams import KeyedStream, Stream
-from kafka_eos.dsl.tables import Table, key_class
-from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.interfaces import Days, Early, Session, Sliding, Tumbling, interval
-from kafka_eos.lines import mistake, quoted, user_line
-from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from kafka_eos.operators.functions import CoProcessFunction, OutputTag
+from kafka_eos._util.call_site import mistake, quoted, user_line
+from kafka_eos.api.broadcast_input import Broadcast
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.process_function_checks import expect_process_function
+from kafka_eos.api.stream_base import Upstream
+from kafka_eos.api.streams import KeyedStream, Stream
+from kafka_eos.api.table import Table, key_class
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.codecs.type_inspection import element, returned
 from kafka_eos.plan import Join, Node
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.schemas.types import element, returned
+from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from kafka_eos.plan.process_functions import CoProcessFunction, OutputTag
+from kafka_eos.plan.window_assigners import Days, Early, Session, Sliding, Tumbling, interval
 
 K = TypeVar("K")
 L = TypeVar("L")

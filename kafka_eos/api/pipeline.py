@@ -8,21 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kafka_eos import interfaces, plan
-from kafka_eos.app import home, register
-from kafka_eos.attribution import Attribution
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.streams import Stream
-from kafka_eos.dsl.tables import Table, check_table
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.lines import line_of, mistake, user_frame, user_line
+from kafka_eos import abc as interfaces
+from kafka_eos import plan
+from kafka_eos._util.call_site import line_of, mistake, user_frame, user_line
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.streams import Stream
+from kafka_eos.api.table import Table, check_table
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.records import Record
 from kafka_eos.plan import OnError, Plan
-from kafka_eos.records import Record
+from kafka_eos.runtime.program import home, register
 
 if TYPE_CHECKING:
-    from kafka_eos.coordinator.status import Observer
-    from kafka_eos.settings import Settings
+    from kafka_eos.config.settings import Settings
+    from kafka_eos.coordination.status_file import Observer
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -49,7 +50,7 @@ class Engine(Protocol):
 
 
 class Pipeline(Draft):
-    """A named pipeline. ``settings`` are those of ``kafka_eos.settings``; given here they win over everything.
+    """A named pipeline. ``settings`` are those of ``kafka_eos.config.settings``; given here they win over everything.
 
     Raises PlanError and ConfigError from ``plan``, ``run`` and ``explain``, not from the constructor.
     """
@@ -172,11 +173,11 @@ class Pipeline(Draft):
         same way: one paragraph and an exit code.
         """
         if self._module == "__main__":
-            from kafka_eos.terminal.running import run_script
+            from kafka_eos.api.run import run_script
 
             run_script(self, settings, None if engine is None else engine.run, until_caught_up)
             return
-        from kafka_eos.settings import Settings
+        from kafka_eos.config.settings import Settings
 
         resolved = Settings.resolve(code={**self.code_settings, **settings})
         if engine is not None:
@@ -188,8 +189,8 @@ class Pipeline(Draft):
 
     def explain(self) -> str:
         """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
-        from kafka_eos.explain import explain
-        from kafka_eos.settings import Settings
+        from kafka_eos.config.settings import Settings
+        from kafka_eos.plan.explain import explain
 
         return explain(self.plan(), Settings.resolve(code=self.code_settings))
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import ListCodec
-from kafka_eos.lines import mistake, user_line
-from kafka_eos.operators.functions import OutputTag
+from kafka_eos._util.call_site import mistake, user_line
+from kafka_eos.abc.codec import ListCodec
+from kafka_eos.codecs import wire_codec
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.ids import token
 from kafka_eos.plan import DerivedNameWarning, KeyBy, Node, Plan, Where
-from kafka_eos.schemas import wire_codec
+from kafka_eos.plan.process_functions import OutputTag
 
 _MAIN = "main"
 """Stands for the output of an operator where others stand for its side outputs; no tag has that name."""

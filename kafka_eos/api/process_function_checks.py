@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafka_eos import plan
-from kafka_eos.errors import PlanError
-from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from kafka_eos.operators.functions import CoProcessFunction, OutputTag, ProcessFunction
+from kafka_eos.core.errors import PlanError
+from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from kafka_eos.plan.process_functions import CoProcessFunction, OutputTag, ProcessFunction
 
 _RUN: Final[dict[type[plan.Node], tuple[type, str, tuple[str, ...]]]] = {
     plan.Process: (ProcessFunction, "a stream with keys", plan.Process.methods),

@@ -9,20 +9,23 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
-from kafka_eos import __version__, logs, stacks
-from kafka_eos.app import Program
-from kafka_eos.coordinator.status import Observer, read_status
+from kafka_eos import __version__
+from kafka_eos._util import logging_setup as logs
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos._util.extras import expect_extra, has_extra
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.source import Bounded
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import Observer, read_status
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.embedded.run import run as run_embedded
-from kafka_eos.extras import expect_extra, has_extra
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import Bounded, JobContext
-from kafka_eos.metrics.observed import Observed
+from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.terminal.event_log import EventLog
+from kafka_eos.monitoring.terminal.exit_codes import EXIT_ALL_REFUSED, explained
+from kafka_eos.monitoring.terminal.live_view import LiveView, in_bytes, say
 from kafka_eos.plan import Plan, Source, Timestamps
-from kafka_eos.protocol.dead_letters import described
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.ending import EXIT_ALL_REFUSED, explained
-from kafka_eos.terminal.logged import EventLog
-from kafka_eos.terminal.output import LiveView, in_bytes, say
+from kafka_eos.protocol.dead_letter_limit import described
+from kafka_eos.runtime.program import Program
 
 _KAFKA = "kafka://"
 
@@ -88,7 +91,7 @@ def _watching(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observ
 
 def _export(observed: Observed, plan: Plan, around: ExitStack) -> tuple[Observer, ...]:
     expect_extra("otel", "otel")
-    from kafka_eos.metrics.otel import exporting
+    from kafka_eos.monitoring.metrics.opentelemetry import exporting
 
     export = around.enter_context(exporting(observed, plan.name, __version__))
     say(f"OpenTelemetry: {', '.join(export.places) or 'OTEL_… variables say that nothing is sent'}")
@@ -97,13 +100,13 @@ def _export(observed: Observed, plan: Plan, around: ExitStack) -> tuple[Observer
 
 def _serve(observed: Observed, address: tuple[str, int], plan: Plan, settings: Settings, around: ExitStack) -> None:
     """At its address, until the end."""
-    from kafka_eos.metrics.server import Answers, serving  # whoever asks for none waits for none
+    from kafka_eos.monitoring.metrics.http_server import Answers, serving  # whoever asks for none waits for none
 
     directory = settings.job_dir(plan.name)
     answers = Answers(observed, settings.http_ready_within, lambda: read_status(directory))
     if has_extra("ui"):
-        from kafka_eos.ui import server
-        from kafka_eos.ui.pages import Pages, answered
+        from kafka_eos.monitoring.dashboard import server
+        from kafka_eos.monitoring.dashboard.routes import Pages, answered
 
         pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
         url = around.enter_context(server.serving(address, pages, what, answered(answers)))

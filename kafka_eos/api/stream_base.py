@@ -10,18 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka_eos import plan
-from kafka_eos.aggregates import Aggregate
-from kafka_eos.aggregates.rows import Aggregation, Rows
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.functions import expect_process_function
-from kafka_eos.interfaces import Codec, ListCodec, Ttl, WatermarkStrategy
-from kafka_eos.lines import mistake, quoted, user_line
-from kafka_eos.operators.functions import OutputTag, TimedFunction
-from kafka_eos.operators.process import defines
+from kafka_eos._util.call_site import mistake, quoted, user_line
+from kafka_eos.abc.codec import Codec, ListCodec
+from kafka_eos.abc.state import Ttl
+from kafka_eos.api.aggregates import Aggregate
+from kafka_eos.api.aggregates.row_aggregation import Aggregation, Rows
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.process_function_checks import expect_process_function
+from kafka_eos.codecs import KeyCodec, state_codec, wire_codec
+from kafka_eos.codecs.type_inspection import is_codec, returned
 from kafka_eos.plan import FlatMap, MapBatches, Node, Process
-from kafka_eos.plan.callables import expect_functions, expect_iterables, present
-from kafka_eos.schemas import KeyCodec, state_codec, wire_codec
-from kafka_eos.schemas.types import is_codec, returned
+from kafka_eos.plan.function_checks import expect_functions, expect_iterables, present
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction
+from kafka_eos.plan.watermarks import WatermarkStrategy
+from kafka_eos.runtime.operators.process import defines
 
 _MANY: Final = (FlatMap, MapBatches)
 """Nodes whose function gives any number of values."""

@@ -11,42 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-from kafka_eos import interfaces, plan
-from kafka_eos.aggregates import Aggregate, count, top
-from kafka_eos.dsl.broadcast import Broadcast
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.requests import RETRIED, asked
-from kafka_eos.dsl.tables import Table, VersionedTable
-from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.interfaces import (
-    Breaker,
-    Contents,
-    Days,
-    Early,
-    OnClock,
-    OnCount,
-    Pattern,
-    Retries,
-    RowCount,
-    Session,
-    Sliding,
-    Trigger,
-    Ttl,
-    Tumbling,
-    WatermarkStrategy,
-    Window,
-    Windowed,
-    milliseconds,
-    session,
-)
-from kafka_eos.lines import mistake, quoted, user_line
-from kafka_eos.operators.duplicates import Deduplicate, Distinct
-from kafka_eos.operators.functions import OutputTag, ProcessFunction
-from kafka_eos.operators.windows.contents import all_elements, folding, reducing, since_a_result, windowed
+from kafka_eos import abc as interfaces
+from kafka_eos import plan
+from kafka_eos._util.call_site import mistake, quoted, user_line
+from kafka_eos.abc.state import Ttl
+from kafka_eos.api.aggregates import Aggregate, count, top
+from kafka_eos.api.async_map import RETRIED, asked
+from kafka_eos.api.broadcast_input import Broadcast
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.stream_base import Upstream
+from kafka_eos.api.table import Table, VersionedTable
+from kafka_eos.api.window_functions import all_elements, folding, reducing, since_a_result, windowed
+from kafka_eos.codecs import Counted, KeyCodec, Maybe, WindowedCodec
+from kafka_eos.codecs.type_inspection import checked_class, element, returned, without_none
+from kafka_eos.core.windows import Contents, Window, Windowed
 from kafka_eos.plan import Node
-from kafka_eos.plan.callables import expect_iterables, present
-from kafka_eos.schemas import Counted, KeyCodec, Maybe, WindowedCodec
-from kafka_eos.schemas.types import checked_class, element, returned, without_none
+from kafka_eos.plan.deduplication import Deduplicate, Distinct
+from kafka_eos.plan.function_checks import expect_iterables, present
+from kafka_eos.plan.pattern import Pattern
+from kafka_eos.plan.process_functions import OutputTag, ProcessFunction
+from kafka_eos.plan.retries import Breaker, Retries
+from kafka_eos.plan.triggers import OnClock, OnCount, Trigger
+from kafka_eos.plan.watermarks import WatermarkStrategy
+from kafka_eos.plan.window_assigners import Days, Early, RowCount, Session, Sliding, Tumbling, milliseconds, session
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -370,7 +357,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         """Aggregates of the values of each key, as one row for every input: the key, and a field for each of them.
 
         ``aggregate(count(), total=sum_(lambda o: o.amount))`` gives rows with ``key``, ``count`` and ``total``; see
-        ``kafka_eos.aggregates``. ``out`` is a class of yours for the rows (a model, a Struct, a dataclass); ``key``
+        ``kafka_eos.api.aggregates``. ``out`` is a class of yours for the rows (a model, a Struct, a dataclass); ``key``
         how the field of the key is called.
 
         It is a ``fold``: ``ttl`` is the same there, and with ``merge=True`` it has two phases, and one row for every
@@ -877,7 +864,7 @@ class WindowedStream(Upstream, Generic[K, T]):
     ) -> Stream[Any]:
         """Aggregates of the values of a window, as one row when it is over: key, start, end, and a field for each.
 
-        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.aggregates``. ``out`` is a class of
+        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.api.aggregates``. ``out`` is a class of
         yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
         """
         parts, rows = self._rows(aggregates, named, out, key, start, end)
@@ -904,7 +891,7 @@ class WindowedStream(Upstream, Generic[K, T]):
         return self._windowed(name, contents, element(returned(fn)))
 
     def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
-        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.aggregates.top``.
+        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.api.aggregates.top``.
 
         A window keeps that many values, and no others.
         """

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 from kafka_eos import plan
-from kafka_eos.dsl.broadcast import Broadcast
-from kafka_eos.dsl.draft import Draft
-from kafka_eos.dsl.upstream import Upstream
-from kafka_eos.interfaces import WatermarkStrategy
-from kafka_eos.lines import mistake
+from kafka_eos._util.call_site import mistake
+from kafka_eos.api.broadcast_input import Broadcast
+from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.stream_base import Upstream
+from kafka_eos.codecs.type_inspection import returned, type_name
+from kafka_eos.core.records import Record
 from kafka_eos.plan import SAME_KEYS
-from kafka_eos.records import Record
-from kafka_eos.schemas.types import returned, type_name
+from kafka_eos.plan.watermarks import WatermarkStrategy
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,9 +7,10 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Contents, Window, Windowed
-from kafka_eos.operators.outputs import listed
-from kafka_eos.schemas import Counted, Elements
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import Counted, Elements
+from kafka_eos.core.windows import Contents, Window, Windowed
+from kafka_eos.runtime.operators.function_outputs import listed
 
 Element = tuple[Any, tuple[int, int, int]]
 """A row's value, and its place in event time."""

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka_eos.audit.beginning import whole_history
-from kafka_eos.audit.broadcasts.judged import ruled
-from kafka_eos.audit.commits import (
+from kafka_eos.abc.context import JobContext
+from kafka_eos.audit.checks.epoch_commits import (
     ByEpoch,
     Counts,
     all_there,
@@ -27,35 +26,36 @@ from kafka_eos.audit.commits import (
     undecided,
     wrong_counts,
 )
-from kafka_eos.audit.cut import Cut, cut
-from kafka_eos.audit.ending import Ending
-from kafka_eos.audit.ground import Ground
-from kafka_eos.audit.impossible import Impossible, by_expiry, impossible
-from kafka_eos.audit.intervals import Offsets
-from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.notes import notes, uncompared
-from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import Opening, session
-from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Subject, subject
-from kafka_eos.audit.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
-from kafka_eos.audit.windows.judged import Judged, judged
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.paths import manifest_name
-from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
-from kafka_eos.coordinator.requests import is_running
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.audit.checks.unavailable_checks import Impossible, by_expiry, impossible
+from kafka_eos.audit.checks.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
+from kafka_eos.audit.cluster.spark_session import Opening, session
+from kafka_eos.audit.facts.audit_subject import Subject, subject
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.epoch_intervals import Offsets
+from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
+from kafka_eos.audit.facts.starting_savepoint import whole_history
+from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.report_files import Context
+from kafka_eos.audit.report.report_notes import notes, uncompared
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import ruled
+from kafka_eos.audit.tables.pinned_input import Ground
+from kafka_eos.audit.tables.plan_cut import Cut, cut
+from kafka_eos.audit.tables.windows.judgeable_windows import Judged, judged
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.job_requests import is_running
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
+from kafka_eos.storage.object_names import manifest_name
+from kafka_eos.storage.storage_factory import find_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.jobs import Scan
-    from kafka_eos.audit.reads import Bounds
+    from kafka_eos.audit.checks.job_scan import Scan
+    from kafka_eos.audit.tables.topic_tables import Bounds
 
 Progress = Callable[[str], None]
 
@@ -186,9 +186,9 @@ class _Audit:
     # ------------------------------------------------------------ scan
 
     def _scan(self, base: Observations) -> Observations:
-        from kafka_eos.audit.beside import files
-        from kafka_eos.audit.jobs import Scan
-        from kafka_eos.audit.scope import Scope
+        from kafka_eos.audit.checks.audit_scope import Scope
+        from kafka_eos.audit.checks.job_scan import Scan
+        from kafka_eos.audit.facts.ledger_provenance import files
 
         ground = self._ground
         scope = Scope(
@@ -221,7 +221,7 @@ class _Audit:
         return None if newest is None else Checkpoint(place, job, manifest_name(newest))
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
-        from kafka_eos.audit.jobs import Expected
+        from kafka_eos.audit.checks.job_scan import Expected
 
         compacted = self._subject.needed_whole(self._ground.pinned.compacted, self._ground.ahead())
         barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)

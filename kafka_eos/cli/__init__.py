@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos.collector import all_lasts, importing
-from kafka_eos.terminal.ending import explained
+from kafka_eos._util.gc_tuning import all_lasts, importing
+from kafka_eos.monitoring.terminal.exit_codes import explained
 
 _COMMANDS = {
     "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
-from kafka_eos.errors import ConfigError
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.output import console, say
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.terminal.live_view import console, say
 
 if TYPE_CHECKING:
     from kafka_eos.audit import Verdict
@@ -153,8 +153,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @contextmanager
 def judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
     """Whatever keeps the block from a verdict, even an end of the process, ends the command as INVALID."""
-    from kafka_eos.audit.ending import Ending
-    from kafka_eos.audit.report import Context
+    from kafka_eos.audit.report.audit_outcome import Ending
+    from kafka_eos.audit.report.report_files import Context
 
     try:
         with _progress() as progress:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 app = typer.Typer(help="Start, stop and look at a local Kafka broker (from jars; needs Java 17).", no_args_is_help=True)
 Directory = Annotated[Path, typer.Option(help="Where the broker keeps its data and log.")]
@@ -24,7 +24,7 @@ def start(
 
     Example: `kafka-eos broker start --port 9092`
     """
-    from kafka_eos.devbroker import Broker
+    from kafka_eos.devtools.broker import Broker
 
     broker = Broker(directory.resolve(), port, daemon=True, release=release)
     broker.start()
@@ -34,7 +34,7 @@ def start(
 @app.command()
 def stop(directory: Directory = _DEFAULT) -> None:
     """Stop the broker. Example: `kafka-eos broker stop`"""
-    from kafka_eos.devbroker import Broker
+    from kafka_eos.devtools.broker import Broker
 
     broker = Broker.attach(directory.resolve())
     if broker is None:
@@ -46,7 +46,7 @@ def stop(directory: Directory = _DEFAULT) -> None:
 @app.command()
 def status(directory: Directory = _DEFAULT) -> None:
     """Say whether the broker runs, and where. Exit code 1 if not. Example: `kafka-eos broker status`"""
-    from kafka_eos.devbroker import Broker
+    from kafka_eos.devtools.broker import Broker
 
     broker = Broker.attach(directory.resolve())
     if broker is None:

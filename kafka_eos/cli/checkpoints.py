@@ -11,20 +11,21 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, verify
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.cli import savepoint
+from kafka_eos.cli import savepoints as savepoint
 from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude, judging
 from kafka_eos.cli.options import Bootstrap, CheckpointDir, open_app, open_job
-from kafka_eos.coordinator.term import gather_from_outside, missing
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import EpochId
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.terms import gather_from_outside, missing
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import EpochId
+from kafka_eos.monitoring.terminal.live_view import in_bytes
+from kafka_eos.monitoring.terminal.live_view import show as show_table
 from kafka_eos.protocol.recovery import Facts, decided
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.output import in_bytes
-from kafka_eos.terminal.output import show as show_table
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 app = typer.Typer(help="List, show and verify the checkpoints of a job.", no_args_is_help=True)
 Job = Annotated[str, typer.Argument(help="Name of the pipeline.")]

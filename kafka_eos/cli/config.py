@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos.app import load
-from kafka_eos.config_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
-from kafka_eos.secrets import masked
-from kafka_eos.settings import Settings
+from kafka_eos._util.secrets import masked
+from kafka_eos.abc.context import JobContext
+from kafka_eos.config.settings import Settings
+from kafka_eos.config.toml_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.runtime.program import load
 
 app = typer.Typer(
     help="Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
@@ -38,7 +38,7 @@ def show(
 
     Example: `KAFKA_EOS_PROFILE=production kafka-eos config show orders.py`
     """
-    from kafka_eos.explain import settings_shown
+    from kafka_eos.plan.explain import settings_shown
 
     code, file = _code(app), read_config_file()
     settings = Settings.resolve(code=code, file=file)
@@ -77,8 +77,8 @@ def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) ->
 
 def _expect_login(settings: Settings) -> None:
     """ConfigError for what a start refuses of Kafka's settings before it asks a broker."""
+    from kafka_eos.connectors.kafka.client.cluster import cluster
     from kafka_eos.connectors.kafka.rpc.security import security
-    from kafka_eos.connectors.kafka.settings import cluster
 
     job = JobContext("config", Term(0), {**settings.for_connectors()})
     try:

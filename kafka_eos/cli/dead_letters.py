@@ -10,20 +10,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.app import load
+from kafka_eos.api.run import run_shown
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
-from kafka_eos.dead_letters.order import PIPELINE, Order
-from kafka_eos.dead_letters.places import Places, places
-from kafka_eos.dead_letters.reading import context, letters
-from kafka_eos.dead_letters.restored import Way, restored
-from kafka_eos.dead_letters.selection import Selection, offsets_of, time_of
-from kafka_eos.dead_letters.shown import Counts, as_json, lines, readable
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.output import say
-from kafka_eos.terminal.output import show as show_table
-from kafka_eos.terminal.running import run_shown
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.monitoring.terminal.live_view import say
+from kafka_eos.monitoring.terminal.live_view import show as show_table
+from kafka_eos.ops.dead_letters.reader import context, letters
+from kafka_eos.ops.dead_letters.rendering import Counts, as_json, lines, readable
+from kafka_eos.ops.dead_letters.replay_progress import Way, restored
+from kafka_eos.ops.dead_letters.replay_request import PIPELINE, Order
+from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
+from kafka_eos.ops.dead_letters.topics import Places, places
+from kafka_eos.runtime.program import load
 
 app = typer.Typer(help="Show the records that were refused, and put them back to be processed once.",
                   no_args_is_help=True)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kafka_eos.terminal.output import console
+from kafka_eos.monitoring.terminal.live_view import console
 
 
 def demo(
@@ -32,7 +32,7 @@ def demo(
 
     Example: `kafka-eos demo --seed 7`
     """
-    from kafka_eos.demo import Options, run_demo
+    from kafka_eos.devtools.demo import Options, run_demo
 
     options = Options(orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker, engine=engine)
     result = run_demo(options, console)

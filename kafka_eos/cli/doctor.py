@@ -8,21 +8,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Staged
+from kafka_eos.abc.context import JobContext
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.doctor.examination import examined
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import JobContext, Staged
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.monitoring.terminal.live_view import say, show
+from kafka_eos.ops.doctor.examination import examined
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.output import say, show
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
+from kafka_eos.storage.storage_factory import open_storage
 
 
 def doctor(

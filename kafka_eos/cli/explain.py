@@ -21,13 +21,13 @@ def explain(
 
     Example: `kafka-eos explain orders.py --engine spark`
     """
-    from kafka_eos.explain import explain as render
+    from kafka_eos.plan.explain import explain as render
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     if engine == "embedded":
         typer.echo(render(pipeline.plan(), settings))
         return
-    from kafka_eos.spark.notes import notes
+    from kafka_eos.spark.explain_notes import notes
 
     plan = pipeline.plan()
     typer.echo(render(plan, settings, notes(plan, settings), has_barriers=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kafka_eos.devbroker.jars import fetch_jars
+from kafka_eos._util.jvm.jars import fetch_jars
 
 
 def jars() -> None:

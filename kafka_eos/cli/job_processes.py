@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_eos import stacks
-from kafka_eos.checkpoints import paths
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos._util.thread_dumps import Place
 from kafka_eos.cli.options import home_of_jobs
-from kafka_eos.coordinator.lock import holder
-from kafka_eos.errors import ConfigError
-from kafka_eos.stacks import Place
+from kafka_eos.coordination.job_lock import holder
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.storage import object_names as paths
 
 SUPERVISOR: Final = "supervisor"
 

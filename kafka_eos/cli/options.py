@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos.app import Program, load
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import Program, load
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.storage_factory import find_storage
 
 App = Annotated[
     str, typer.Argument(help="Python file that defines the pipeline, e.g. `orders.py` or `orders.py:pipeline`.")

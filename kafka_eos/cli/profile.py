@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from kafka_eos._util.thread_dumps import Place
+from kafka_eos.cli.job_processes import processes_of
 from kafka_eos.cli.options import CheckpointDir
-from kafka_eos.cli.processes import processes_of
-from kafka_eos.errors import ConfigError, Fatal
-from kafka_eos.stacks import Place
-from kafka_eos.terminal.output import say
+from kafka_eos.core.errors import ConfigError, Fatal
+from kafka_eos.monitoring.terminal.live_view import say
 
 _ENDINGS: Final = {"flamegraph": "svg", "speedscope": "json", "raw": "txt"}
 _REFUSED: Final = ("permission denied", "operation not permitted")

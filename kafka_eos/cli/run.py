@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from kafka_eos.api.run import Runs, run_shown
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
-from kafka_eos.errors import ConfigError
-from kafka_eos.terminal.running import Runs, run_shown
+from kafka_eos.core.errors import ConfigError
 
 Interval = Annotated[
     str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")

@@ -17,16 +17,17 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.savepoints import Listed
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app, open_job
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.savepointing import Noted, note, noted
-from kafka_eos.errors import ConfigError
-from kafka_eos.settings import Settings, seconds
-from kafka_eos.state.savepoints import pin, write_epoch
-from kafka_eos.terminal.output import say, show
+from kafka_eos.config.settings import Settings, seconds
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.savepoint_writer import Noted, note, noted
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.terminal.live_view import say, show
+from kafka_eos.runtime.state.canonical_savepoint import pin, write_epoch
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.savepoint_files import Listed
 
 app = typer.Typer(help="Make, list and drop savepoints: copies of a job's progress that it can begin with.",
                   no_args_is_help=True)  # fmt: skip

@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos.audit.state.doubts import declared, stored
-from kafka_eos.checkpoints import paths
+from kafka_eos.abc.codec import Comparable, Comparison, Described, HasCodecs
+from kafka_eos.audit.state.uncertain_state import declared, stored
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app
 from kafka_eos.cli.state import open_snapshot
-from kafka_eos.errors import ConfigError, RegistryAway
-from kafka_eos.interfaces import Comparable, Comparison, Described, HasCodecs
+from kafka_eos.codecs import Registry
+from kafka_eos.codecs.avro.generated_models import as_models
+from kafka_eos.codecs.registry.schema_references import below
+from kafka_eos.core.errors import ConfigError, RegistryAway
 from kafka_eos.plan import Plan
-from kafka_eos.schemas import Registry
-from kafka_eos.schemas.languages.avro.models import as_models
-from kafka_eos.schemas.registries.references import below
-from kafka_eos.state.fitting import fitting
-from kafka_eos.state.snapshot import Snapshot
+from kafka_eos.savepoints.compatibility import fitting
+from kafka_eos.savepoints.snapshot import Snapshot
+from kafka_eos.storage import object_names as paths
 
 app = typer.Typer(
     help="Compare the schemas of a pipeline with the registry and with stored state, before it starts.",

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos import stacks as of
+from kafka_eos._util import thread_dumps as of
+from kafka_eos.cli.job_processes import processes_of
 from kafka_eos.cli.options import CheckpointDir
-from kafka_eos.cli.processes import processes_of
-from kafka_eos.terminal.output import say
+from kafka_eos.monitoring.terminal.live_view import say
 
 
 def stacks(

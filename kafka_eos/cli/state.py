@@ -14,10 +14,10 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.errors import ConfigError, KafkaEosError
-from kafka_eos.state.reader import Snapshot
-from kafka_eos.state.snapshot import EVERY
-from kafka_eos.terminal.output import show
+from kafka_eos.core.errors import ConfigError, KafkaEosError
+from kafka_eos.monitoring.terminal.live_view import show
+from kafka_eos.savepoints import Snapshot
+from kafka_eos.savepoints.snapshot import EVERY
 
 app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
                   no_args_is_help=True)  # fmt: skip

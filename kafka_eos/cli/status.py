@@ -13,16 +13,16 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.opening import jobs_in
 from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, no_job, settings_of
-from kafka_eos.coordinator import elsewhere
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.coordinator.standing import Standing, standing
-from kafka_eos.coordinator.status import STATUS, read_status
-from kafka_eos.errors import ConfigError
-from kafka_eos.settings import seconds
-from kafka_eos.terminal.output import in_bytes, say, show
+from kafka_eos.config.settings import seconds
+from kafka_eos.coordination import elsewhere
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.coordination.status_file import STATUS, read_status
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.terminal.live_view import in_bytes, say, show
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.storage_factory import jobs_in
 
 _AT_ONCE = 16
 MaxAge = Annotated[

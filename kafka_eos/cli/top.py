@@ -11,11 +11,11 @@ import typer
 from rich.live import Live
 
 from kafka_eos.cli.options import CheckpointDir, home_of_jobs, no_job
-from kafka_eos.errors import ConfigError
-from kafka_eos.terminal.output import screen, show
-from kafka_eos.terminal.top import view
-from kafka_eos.ui.rates import Rates
-from kafka_eos.ui.reading import Found, find
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.dashboard.job_directories import Found, find
+from kafka_eos.monitoring.dashboard.rates import Rates
+from kafka_eos.monitoring.terminal.live_view import screen, show
+from kafka_eos.monitoring.terminal.top import view
 
 _EVERY: Final = 1.0
 _MOST_ROWS: Final = 1000

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from kafka_eos._util.extras import expect_extra
 from kafka_eos.cli.options import CheckpointDir, home_of_jobs
-from kafka_eos.extras import expect_extra
-from kafka_eos.terminal.output import say
+from kafka_eos.monitoring.terminal.live_view import say
 
 
 def ui(
@@ -28,10 +28,10 @@ def ui(
     Example: `kafka-eos ui --port 8080`
     """
     expect_extra("ui", "the dashboard")
-    from kafka_eos.metrics.loopback import LOOPBACK
-    from kafka_eos.ui.actions import Actions
-    from kafka_eos.ui.pages import Pages
-    from kafka_eos.ui.server import serving
+    from kafka_eos.monitoring.dashboard.job_actions import Actions
+    from kafka_eos.monitoring.dashboard.routes import Pages
+    from kafka_eos.monitoring.dashboard.server import serving
+    from kafka_eos.monitoring.metrics.loopback_guard import LOOPBACK
 
     home = home_of_jobs(checkpoint_dir)
     actions, what = Actions(home), f"the dashboard at {address}:{port}"

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec, ListCodec, Part, TopicFormat
-from kafka_eos.schemas.counted import Counted
-from kafka_eos.schemas.json import JsonCodec
-from kafka_eos.schemas.languages.avro.codec import AvroCodec
-from kafka_eos.schemas.languages.avro.language import avro
-from kafka_eos.schemas.languages.json_schema.language import json_schema
-from kafka_eos.schemas.languages.protobuf.format import message_codec, protobuf
-from kafka_eos.schemas.maybe import Maybe
-from kafka_eos.schemas.msgpack import KeyCodec, MsgpackCodec
-from kafka_eos.schemas.patterns import Marked, Partials
-from kafka_eos.schemas.raw import BytesCodec, StrCodec
-from kafka_eos.schemas.registries.registry import Registry
-from kafka_eos.schemas.stored import register_codec
-from kafka_eos.schemas.types import dict_without_text_keys, is_codec, is_message, is_model, type_name
-from kafka_eos.schemas.windowed import Elements, RowPanes, WindowedCodec
-from kafka_eos.schemas.wire import EachValue, MsgpackList
+from kafka_eos.abc.codec import Codec, ListCodec, Part, TopicFormat
+from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.avro.registry_language import avro
+from kafka_eos.codecs.json_codec import JsonCodec
+from kafka_eos.codecs.json_schema.registry_language import json_schema
+from kafka_eos.codecs.msgpack_codec import KeyCodec, MsgpackCodec
+from kafka_eos.codecs.operator_state.counted_value import Counted
+from kafka_eos.codecs.operator_state.optional_value import Maybe
+from kafka_eos.codecs.operator_state.pattern_codecs import Marked, Partials
+from kafka_eos.codecs.operator_state.stored_codecs import register_codec
+from kafka_eos.codecs.operator_state.window_codecs import Elements, RowPanes, WindowedCodec
+from kafka_eos.codecs.protobuf.user_formats import message_codec, protobuf
+from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
+from kafka_eos.codecs.registry.registry_client import Registry
+from kafka_eos.codecs.row_list_codecs import EachValue, MsgpackList
+from kafka_eos.codecs.type_inspection import dict_without_text_keys, is_codec, is_message, is_model, type_name
+from kafka_eos.core.errors import PlanError
 
 __all__ = [
     "AvroCodec",

@@ -12,9 +12,17 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.types import checked_class, expect_known, from_plain, json_schema, reason, to_plain, type_name
+from kafka_eos.codecs.type_inspection import (
+    checked_class,
+    expect_known,
+    from_plain,
+    json_schema,
+    reason,
+    to_plain,
+    type_name,
+)
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 
 class BytesCodec:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Json
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 
 @runtime_checkable

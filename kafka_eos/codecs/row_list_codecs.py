@@ -11,12 +11,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.calls import all_of
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.schemas.msgpack import unchanged
-from kafka_eos.schemas.resolution import reader_of
-from kafka_eos.schemas.types import checked_class, from_plain, json_schema, reason, to_plain, type_name
+from kafka_eos._util.bulk_calls import all_of
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.msgpack_codec import unchanged
+from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.codecs.type_inspection import checked_class, from_plain, json_schema, reason, to_plain, type_name
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 from msgspec import inspect
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 
 def is_model(tp: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from kafka_eos.secrets import FROM_FILE, MaskedConfig, text_of
+from kafka_eos._util.secrets import FROM_FILE, MaskedConfig, text_of
 
 
 def client_config(value: object) -> object:

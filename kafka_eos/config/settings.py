@@ -29,15 +29,15 @@ from pydantic import (
     field_validator,
 )
 
-from kafka_eos.addresses import expect_no_secret
-from kafka_eos.client_config import KafkaConfig
-from kafka_eos.config_file import ConfigFile, read_config_file
-from kafka_eos.cores import usable_cores
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Json
-from kafka_eos.logs import LogFormat, levels
-from kafka_eos.secrets import filled
+from kafka_eos._util.cpu_quota import usable_cores
+from kafka_eos._util.logging_setup import LogFormat, levels
+from kafka_eos._util.secrets import filled
+from kafka_eos._util.store_urls import expect_no_secret
+from kafka_eos.config.kafka_client import KafkaConfig
+from kafka_eos.config.toml_file import ConfigFile, read_config_file
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import token
+from kafka_eos.core.json_values import Json
 
 Origin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 NAME = "kafka-eos.toml"
 FILE_VARIABLE, PROFILE_VARIABLE = "KAFKA_EOS_CONFIG_FILE", "KAFKA_EOS_PROFILE"

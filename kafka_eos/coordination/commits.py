@@ -16,15 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.patience import Interrupted, Patience
-from kafka_eos.coordinator.term import now_ms
-from kafka_eos.errors import CommittableLost, ConfigError, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import (
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.abc.committer import (
     Announces,
-    CheckpointStorage,
     CommitsTogether,
     Committable,
     Committer,
@@ -33,7 +28,12 @@ from kafka_eos.interfaces import (
     committed,
     probed,
 )
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.core.errors import CommittableLost, ConfigError, RestartFromCheckpoint
 from kafka_eos.protocol.commit import Commit
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
 
 T = TypeVar("T")
 

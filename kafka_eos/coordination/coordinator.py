@@ -13,33 +13,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import retention
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import origin
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.epochs import Epochs
-from kafka_eos.coordinator.first_start import FirstStart
-from kafka_eos.coordinator.handover import Acked, Finished, Resumed
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.inputs import Inputs
-from kafka_eos.coordinator.lives import Lives
-from kafka_eos.coordinator.outputs import Outputs
-from kafka_eos.coordinator.ownership import Ownership
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.progress import Reporter
-from kafka_eos.coordinator.recovery import Recovery, Undecided
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.coordinator.stored import StoredState
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import InFlight, JobContext, Json, Positions, Staged, StateHandle
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Staged
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import savepoint_start as origin
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.first_start import FirstStart
+from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.inputs import Inputs
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.coordination.progress import Reporter
+from kafka_eos.coordination.recovery import Recovery, Undecided
+from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.stored import StoredState
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import retention as rules
+from kafka_eos.runtime.epoch_reports import Acked, Finished, Resumed
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import retention
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.provenance_compaction import Packer
 
 DISCOVERY_INTERVAL = 5.0
 """Seconds between two searches of a running job for new splits."""

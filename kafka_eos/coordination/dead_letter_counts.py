@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafka_eos.coordinator.refused import Refused
-from kafka_eos.errors import TooManyDeadLetters
-from kafka_eos.ids import EpochId
-from kafka_eos.protocol.dead_letters import Books, Excess, Limit
-from kafka_eos.records import Refusal, Tally
+from kafka_eos.coordination.refused import Refused
+from kafka_eos.core.errors import TooManyDeadLetters
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.records import Refusal, Tally
+from kafka_eos.protocol.dead_letter_limit import Books, Excess, Limit
 
 
 @dataclass

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kafka_eos.errors import Retryable
+from kafka_eos.core.errors import Retryable
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SOME: Final = 1 << 20

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Claim, Manifest, Receipt
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import heartbeats
-from kafka_eos.coordinator.standing import How, Standing
-from kafka_eos.ids import Term
+from kafka_eos.coordination import heartbeats
+from kafka_eos.coordination.job_status import How, Standing
+from kafka_eos.core.ids import Term
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Claim, Manifest, Receipt
+from kafka_eos.storage.job_storage import JobStorage
 
 _WITHOUT_BEATS: Final = 10.0
 """Seconds to look at one that gives no heartbeats: its terms and checkpoints are the signs of life then."""

@@ -10,24 +10,25 @@ import math
 from collections import Counter
 from collections.abc import Sequence, Set
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.handover import Acked, Finished
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.lives import Lives
-from kafka_eos.coordinator.ownership import Ownership
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, Json, Probe
+from kafka_eos.abc.committer import Committable, Probe
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize
-from kafka_eos.state import copies
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.epoch_reports import Acked, Finished
+from kafka_eos.runtime.state import broadcast_copies as copies
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 class Epochs:

@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import origin
-from kafka_eos.coordinator.epochs import Epochs
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.inputs import Inputs
-from kafka_eos.coordinator.lives import Lives
-from kafka_eos.coordinator.ownership import Ownership
-from kafka_eos.errors import ConfigError, Fenced
-from kafka_eos.ids import Epoch, JobIdentity, Term
-from kafka_eos.interfaces import Json
+from kafka_eos.coordination import savepoint_start as origin
+from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.inputs import Inputs
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.core.errors import ConfigError, Fenced
+from kafka_eos.core.ids import Epoch, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 @dataclass(frozen=True, slots=True)

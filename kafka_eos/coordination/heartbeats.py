@@ -22,9 +22,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.protocol.standby import Ending
+from kafka_eos.storage import object_names as paths
 
 _LOG: Final = logging.getLogger("kafka_eos.heartbeats")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")

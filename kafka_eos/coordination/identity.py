@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Claim, Identity, Manifest
-from kafka_eos.coordinator.term import now_ms
-from kafka_eos.ids import JobIdentity, Term
-from kafka_eos.interfaces import CheckpointStorage, JobContext, Json
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.core.ids import JobIdentity, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Claim, Identity, Manifest
 
 
 def find(storage: CheckpointStorage, job: str) -> Identity | None:

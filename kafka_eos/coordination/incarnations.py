@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import (
-    Committer,
-    Guarantee,
-    HoldsLife,
-    JobContext,
-    Life,
-    LifeState,
-    Remembers,
-    Source,
-    TellsLives,
-)
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committer
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.incarnation import HoldsLife, Life, LifeState, Remembers, TellsLives
+from kafka_eos.abc.source import Source
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.core.ids import JobIdentity
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.lives import Proceed, Refuse, admit
+from kafka_eos.protocol.incarnations import Proceed, Refuse, admit
 
 
 class Lives:

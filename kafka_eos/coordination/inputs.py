@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.sources import Sources, until_all_answer
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.interfaces import Bounded, CheckedSource, JobContext, LastingSource, Positions
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.source import Bounded, CheckedSource, LastingSource
+from kafka_eos.coordination.sources import Sources, until_all_answer
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan, Table
-from kafka_eos.protocol import bootstrap
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.storage.job_records import Manifest
 
 
 class Inputs:

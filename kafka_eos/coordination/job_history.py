@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator.term import now_ms
-from kafka_eos.interfaces import Json
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.core.json_values import Json
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.rolling_log import LocalLog
 
 _TOLD_FILES = 1
 """Full files that are kept of what is only told here."""

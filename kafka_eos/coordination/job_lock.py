@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator.room import is_full
-from kafka_eos.errors import ConfigError, JobLocked, Retryable
+from kafka_eos.coordination.disk_space import is_full
+from kafka_eos.core.errors import ConfigError, JobLocked, Retryable
+from kafka_eos.storage import object_names as paths
 
 _LOOKED_AT = 0.5
 """Seconds for which the lock may be held by somebody who only looks whether it is."""

@@ -3,7 +3,7 @@
 The engine brings ``attempt`` (one term: recover, run epochs), ``release`` (nothing of a failed attempt runs any more)
 and ``wake`` (look at ``stopping`` and ``expired``); lock, signals, observers, failures in a row and the end are here.
 
-Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.errors``. A user's error or a fatal
+Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.core.errors``. A user's error or a fatal
 one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times in a row.
 """
 
@@ -18,24 +18,21 @@ from contextlib import closing, contextmanager, suppress
 from types import FrameType
 from typing import cast
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator.causes import kind_of, record_of
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.event_times import Units
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.lock import job_lock, state_locks
-from kafka_eos.coordinator.observers import Observers
-from kafka_eos.coordinator.patience import Interrupted, Patience
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.coordinator.refused import RefusedFile
-from kafka_eos.coordinator.room import expect_room, is_full
-from kafka_eos.coordinator.savepointing import SavepointWriter
-from kafka_eos.coordinator.standby import Standby
-from kafka_eos.coordinator.status import Observer, StatusFile
-from kafka_eos.errors import (
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.disk_space import expect_room, is_full
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.job_lock import job_lock, state_locks
+from kafka_eos.coordination.observers import Observers
+from kafka_eos.coordination.refused import RefusedFile
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.savepoint_writer import SavepointWriter
+from kafka_eos.coordination.standby import Standby
+from kafka_eos.coordination.status_file import Observer, StatusFile
+from kafka_eos.coordination.time_unit_check import Units
+from kafka_eos.core.errors import (
     CommittableLost,
     CorruptCheckpoint,
     EnvironmentFailed,
@@ -47,13 +44,16 @@ from kafka_eos.errors import (
     Retryable,
     UserError,
 )
-from kafka_eos.explain import outline
-from kafka_eos.ids import Term
+from kafka_eos.core.failure_causes import kind_of, record_of
+from kafka_eos.core.ids import Term
 from kafka_eos.plan import Plan
+from kafka_eos.plan.explain import outline
 from kafka_eos.protocol.backoff import Backoff
-from kafka_eos.protocol.checkpoint import Failures, works_again
+from kafka_eos.protocol.checkpoint_schedule import Failures, works_again
 from kafka_eos.protocol.standby import Ending
-from kafka_eos.settings import Settings
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.storage_factory import open_storage
 
 _NAP = 0.05
 

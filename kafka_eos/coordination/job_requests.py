@@ -16,10 +16,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.storage import LocalFiles
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalFiles
 
 _NAP = 0.05
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 How = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "silent"]
 _AT_WORK: Mapping[str, How] = {"running": "running", "restarting": "recovering"}

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
-from kafka_eos.coordinator.causes import kind_of
-from kafka_eos.coordinator.status import Observer
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.failure_causes import kind_of
 
 _LOG: Final = logging.getLogger("kafka_eos.job")
 _PATIENCE: Final = 5.0

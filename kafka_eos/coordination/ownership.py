@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import outages, paths
-from kafka_eos.checkpoints.manifest import Identity, Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import JobContext, Json
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Json
 from kafka_eos.protocol.recovery import Facts
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import store_outages as outages
+from kafka_eos.storage.job_records import Identity, Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 class Ownership:

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.epochs import Epochs
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.lives import Lives
-from kafka_eos.coordinator.outputs import Outputs
-from kafka_eos.coordinator.ownership import Ownership
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.stored import StoredState
-from kafka_eos.errors import CommittableLost, CorruptCheckpoint, Fenced, Retryable
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Probe, Standing
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.stored import StoredState
+from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, undecidable
 from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, finished, next_epoch, resolve, settle
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 @dataclass(frozen=True, slots=True)

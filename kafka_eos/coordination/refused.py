@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.records import Refusal
+from kafka_eos.core.records import Refusal
+from kafka_eos.storage import object_names as paths
 
 Refused = Mapping[str, Sequence[Refusal]]
 """By source."""

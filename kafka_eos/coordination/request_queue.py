@@ -11,14 +11,14 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeSavepoint
-from kafka_eos.coordinator.savepointing import SavepointWriter
-from kafka_eos.ids import EpochId
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.coordination.savepoint_writer import SavepointWriter
+from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.actions import Abort
-from kafka_eos.protocol.checkpoint import Kind
-from kafka_eos.protocol.facts import Asked
+from kafka_eos.protocol.checkpoint_schedule import Kind
+from kafka_eos.protocol.events import Asked
+from kafka_eos.storage.job_records import Manifest
 
 _EVERY = 0.2
 

@@ -11,20 +11,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.savepoints import Origin, Savepoint, SavepointFiles
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.term import now_ms
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import InFlight, Positions, StateHandle
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan, Table
-from kafka_eos.protocol import bootstrap
-from kafka_eos.state.evolution import DEFINITION, ensure_same_definition
-from kafka_eos.state.keygroups import check_key_groups
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.runtime.state.key_groups import check_key_groups
+from kafka_eos.runtime.state.schema_evolution import DEFINITION, ensure_same_definition
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.savepoint_files import Origin, Savepoint, SavepointFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.savepoints import Savepoint
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import history, requests
-from kafka_eos.coordinator.requests import Answer
-from kafka_eos.state import savepoints
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_requests import Answer
+from kafka_eos.runtime.state import canonical_savepoint as savepoints
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.savepoint_files import Savepoint
 
 SAVEPOINT = "savepoint"
 """The event of the history."""

@@ -9,27 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, RegistryAway, Retryable
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import (
-    Advises,
-    Committable,
-    Committer,
-    JobContext,
-    Json,
-    OneScope,
-    Remembers,
-    Sink,
-    Staged,
-    Standing,
-    probed,
-)
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable, Committer, Staged, Standing, probed
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.guarantee import Advises, OneScope
+from kafka_eos.abc.incarnation import Remembers
+from kafka_eos.abc.sink import Sink
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import ConfigError, RegistryAway, Retryable
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
+from kafka_eos.storage.job_records import Manifest
 
 
 class Outputs:

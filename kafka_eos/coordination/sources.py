@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import KafkaEosError, Retryable
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Answer, AskedTogether, JobContext, Positions, Source
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.source import Answer, AskedTogether, Source
+from kafka_eos.core.errors import KafkaEosError, Retryable
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
 
 Answers: TypeAlias = dict[str, Answer]
 _Ask: TypeAlias = Callable[[Sequence[str]], Answers]

@@ -14,13 +14,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import JobStorage, LocalFiles
-from kafka_eos.coordinator import heartbeats
-from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
-from kafka_eos.coordinator.lock import end_holder, holder, is_held, job_lock
-from kafka_eos.errors import JobLocked
+from kafka_eos.coordination import heartbeats
+from kafka_eos.coordination.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordination.job_lock import end_holder, holder, is_held, job_lock
+from kafka_eos.core.errors import JobLocked
 from kafka_eos.protocol.standby import Leader, Move, Seen, decide
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage, LocalFiles
 
 _LATE: Final = 0.5
 """The part of a lease after which an answer of the store is too old to tell that a leader is silent."""

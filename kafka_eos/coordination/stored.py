@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, verify
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import FileRef
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import EpochId
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 class StoredState:

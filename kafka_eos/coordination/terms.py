@@ -16,14 +16,14 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CheckpointStorage
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.protocol.lineage import unbased
 from kafka_eos.protocol.recovery import Facts, decided, gone
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
 
 
 def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdentity | None = None) -> Term:

@@ -5,7 +5,7 @@ Rule: light. Each worker imports it with its session, and a start of a worker is
 
 from __future__ import annotations
 
-from kafka_eos.errors import PoisonRecord, UserError
+from kafka_eos.core.errors import PoisonRecord, UserError
 
 
 class RefusedElsewhere(UserError):

@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
 
-from kafka_eos.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
 
 _PACKAGE: Final = str(Path(__file__).parent) + "/"
 _LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)

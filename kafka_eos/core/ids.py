@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 _IDENTITY = re.compile(r"[0-9a-f]{12}")

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 ENVIRONMENT: Final = "KAFKA_EOS_LIMITS"
 _TINY: Final = "tiny"
@@ -134,7 +134,9 @@ def parse_limits(text: str) -> dict[str, int]:
     for part in filter(None, text.split(";")):
         name, _, value = part.partition("=")
         if name not in known or not value.isdecimal() or int(value) < 1:
-            raise ConfigError(f"{ENVIRONMENT}: {part!r} is not NAME=NUMBER, or NAME is no limit: see kafka_eos.limits")
+            raise ConfigError(
+                f"{ENVIRONMENT}: {part!r} is not NAME=NUMBER, or NAME is no limit: see kafka_eos.core.limits"
+            )
         found[name] = int(value)
     return found
 

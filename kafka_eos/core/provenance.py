@@ -29,8 +29,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.records import Batch
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.records import Batch
 
 TIMERS = "timers"
 """In place of a topic: the row was made by a timer, in event time."""

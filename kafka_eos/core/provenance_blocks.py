@@ -23,10 +23,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.limits import LIMITS
-from kafka_eos.provenance import fans_out, ordinals
-from kafka_eos.records import Batch
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.provenance import fans_out, ordinals
+from kafka_eos.core.records import Batch
 
 _MAGIC: Final = b"kafka-eos provenance 1\n"
 _PLANES: Final = 8

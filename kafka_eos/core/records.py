@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from kafka_eos.excerpts import Inside
+from kafka_eos.core.record_preview import Inside
 
 T = TypeVar("T")
 

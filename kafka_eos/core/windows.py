@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.interfaces.codecs import Codec
+from kafka_eos.abc.codec import Codec
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from kafka_eos.coordinator.handover import Acked, by_operator, shown, summed
-from kafka_eos.embedded.control import Ack
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Tally
 from kafka_eos.protocol.actions import Decide
-from kafka_eos.records import Tally
+from kafka_eos.runtime.epoch_reports import Acked, by_operator, shown, summed
+from kafka_eos.runtime.worker.control_messages import Ack
 
 
 class Answers:

@@ -13,16 +13,44 @@ import queue
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.causes import RefusedElsewhere
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Resumed, figures_of
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.embedded import control
-from kafka_eos.embedded.answers import Answers
-from kafka_eos.embedded.beside import Beside
-from kafka_eos.embedded.control import (
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.core.errors import Bug, EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
+from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.embedded.ack_collector import Answers
+from kafka_eos.embedded.background_commits import Beside
+from kafka_eos.embedded.supervisor_events import (
+    Broken,
+    Discovered,
+    Event,
+    Heard,
+    Learned,
+    StopExpired,
+    StopRequested,
+    WorkerEnded,
+)
+from kafka_eos.embedded.worker_pool import Crew
+from kafka_eos.embedded.worker_process import WorkerProcess
+from kafka_eos.embedded.worker_startup import Preparation
+from kafka_eos.protocol import actions as do
+from kafka_eos.protocol import events as facts
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.protocol.actions import Action, Ending
+from kafka_eos.protocol.attempt import Attempt, Phase
+from kafka_eos.protocol.checkpoint_schedule import Kind
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.events import Fact
+from kafka_eos.protocol.quiescence import Counts
+from kafka_eos.protocol.split_assignment import share
+from kafka_eos.protocol.watermark_alignment import Rounds, Slowest
+from kafka_eos.runtime.epoch_reports import Resumed, figures_of
+from kafka_eos.runtime.worker import control_messages as control
+from kafka_eos.runtime.worker.control_messages import (
     Ack,
     ConfirmAbort,
     Counted,
@@ -36,35 +64,8 @@ from kafka_eos.embedded.control import (
     SlowestHere,
     ToSupervisor,
 )
-from kafka_eos.embedded.crew import Crew
-from kafka_eos.embedded.events import (
-    Broken,
-    Discovered,
-    Event,
-    Heard,
-    Learned,
-    StopExpired,
-    StopRequested,
-    WorkerEnded,
-)
-from kafka_eos.embedded.figures import NOTHING, Figures, together
-from kafka_eos.embedded.preparing import Preparation
-from kafka_eos.embedded.process import WorkerProcess
-from kafka_eos.errors import Bug, EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import bootstrap, facts
-from kafka_eos.protocol.actions import Action, Ending
-from kafka_eos.protocol.assignment import share
-from kafka_eos.protocol.attempt import Attempt, Phase
-from kafka_eos.protocol.checkpoint import Kind
-from kafka_eos.protocol.drift import Rounds, Slowest
-from kafka_eos.protocol.facts import Fact
-from kafka_eos.protocol.housekeeping import Housekeeping
-from kafka_eos.protocol.policy import Policy
-from kafka_eos.protocol.quiescence import Counts
+from kafka_eos.runtime.worker.task_stats import NOTHING, Figures, together
+from kafka_eos.storage.job_records import Manifest
 
 _LOOK = 0.2
 """Seconds between two looks at the clock and at what is asked for."""

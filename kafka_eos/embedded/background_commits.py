@@ -12,13 +12,13 @@ import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Finished
-from kafka_eos.embedded.events import Broken, Discovered, Event, Learned
-from kafka_eos.errors import InputLost
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol import facts
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import InputLost
+from kafka_eos.core.json_values import Positions
+from kafka_eos.embedded.supervisor_events import Broken, Discovered, Event, Learned
+from kafka_eos.protocol import events as facts
+from kafka_eos.runtime.epoch_reports import Finished
+from kafka_eos.storage.job_records import Manifest
 
 
 class Beside:

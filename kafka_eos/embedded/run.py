@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_eos.coordinator.status import Observer
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.supervisor import Supervisor
-from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
 
 
 def run(

@@ -12,22 +12,22 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from kafka_eos.app import Code
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.coordinator import DISCOVERY_INTERVAL, Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.coordinator.status import Observer
-from kafka_eos.embedded.attempt import AttemptRunner
-from kafka_eos.embedded.control import Drop, Dropped, Given, ToSupervisor
-from kafka_eos.embedded.events import Event, Heard, StopExpired, StopRequested, WorkerEnded
-from kafka_eos.embedded.process import WorkerDied, WorkerProcess, allow_open_files
-from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import Positions
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.json_values import Positions
+from kafka_eos.embedded.attempt_runner import AttemptRunner
+from kafka_eos.embedded.supervisor_events import Event, Heard, StopExpired, StopRequested, WorkerEnded
+from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess, allow_open_files
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.protocol.policy import Policy
-from kafka_eos.settings import Settings
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.worker.control_messages import Drop, Dropped, Given, ToSupervisor
 
 _NAP = 0.05
 _DROP_TIMEOUT = 30.0

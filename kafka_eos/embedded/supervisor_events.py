@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kafka_eos.embedded.control import ToSupervisor
-from kafka_eos.errors import InputLost
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol.facts import Fact
+from kafka_eos.core.errors import InputLost
+from kafka_eos.core.json_values import Positions
+from kafka_eos.protocol.events import Fact
+from kafka_eos.runtime.worker.control_messages import ToSupervisor
 
 
 @dataclass(frozen=True, slots=True)

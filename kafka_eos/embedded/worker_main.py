@@ -1,4 +1,4 @@
-"""The worker process: ``python -m kafka_eos.embedded.worker FD SUBTASK APP GIVEN_FD PARENT``.
+"""The worker process: ``python -m kafka_eos.embedded.worker_main FD SUBTASK APP GIVEN_FD PARENT``.
 
 It imports the user's file, then runs one session after another as the supervisor says. Rule: it never outlives
 the supervisor: the kernel kills it when the parent dies, and the end of the control socket ends it too.
@@ -22,16 +22,18 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kafka_eos import log_context, logs, stacks
-from kafka_eos.app import Code, load
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.collector import all_lasts, spare_the_collector
-from kafka_eos.embedded.control import Drop, Dropped, Given, Start, receive_as_worker
-from kafka_eos.embedded.open_plan import OpenPlan
-from kafka_eos.embedded.preparing import Teller
-from kafka_eos.embedded.session import Done, Inbox, Mouth, failure, run_session
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos._util import log_context
+from kafka_eos._util import logging_setup as logs
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos._util.gc_tuning import all_lasts, spare_the_collector
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.worker_startup import Teller
+from kafka_eos.runtime.program import Code, load
+from kafka_eos.runtime.worker.control_messages import Drop, Dropped, Given, Start, receive_as_worker
+from kafka_eos.runtime.worker.session import Done, Inbox, Mouth, failure, run_session
+from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.storage.storage_factory import open_storage
 
 _PR_SET_PDEATHSIG = 1
 EXIT_ORPHANED = 70

@@ -9,10 +9,10 @@ import itertools
 import socket
 from collections.abc import Callable, Collection, Sequence
 
-from kafka_eos.embedded.control import Assign, Message, Start
-from kafka_eos.embedded.process import WorkerDied, WorkerProcess
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol.assignment import share
+from kafka_eos.core.json_values import Positions
+from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess
+from kafka_eos.protocol.split_assignment import share
+from kafka_eos.runtime.worker.control_messages import Assign, Message, Start
 
 
 class Crew:

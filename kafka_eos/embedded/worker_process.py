@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from kafka_eos import stacks
-from kafka_eos.embedded.control import Given, Message, ToSupervisor, receive_as_supervisor, send
-from kafka_eos.errors import ConfigError, ProcessLost
-from kafka_eos.ids import AppRef
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos.core.errors import ConfigError, ProcessLost
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.worker.control_messages import Given, Message, ToSupervisor, receive_as_supervisor, send
 
 _OPEN_FILES, _LEAST_FILES = 512, 128
 """Beside sockets: what a supervisor, and a worker with its state, like to have, and what they cannot do without."""
@@ -64,7 +64,7 @@ class WorkerProcess:
     ) -> None:
         ours, theirs = socket.socketpair()
         told = _memory(msgspec.json.encode(given))
-        command = [sys.executable, "-m", "kafka_eos.embedded.worker", str(theirs.fileno()), str(subtask), str(app),
+        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", str(theirs.fileno()), str(subtask), str(app),
                    str(told), str(os.getpid())]  # fmt: skip
         self.subtask = subtask
         self._sock = ours

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Generic, Protocol, TypeVar
 
-from kafka_eos.embedded.control import Message, Restoring
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.state.restoring import Restored
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.runtime.state.restore_progress import Restored
+from kafka_eos.runtime.worker.control_messages import Message, Restoring
 
 _TOLD_EVERY = 0.5
 """Seconds between two reports of one worker."""

@@ -1,12 +1,13 @@
 """The plan of a pipeline: its nodes, the graph that they make, its segments, and what makes it valid."""
 
-from kafka_eos.lines import Where
-from kafka_eos.plan.broadcasts import BroadcastConnect, Broadcasting, BroadcastProcess, KeyedBroadcastProcess
-from kafka_eos.plan.clients import kafka_share
-from kafka_eos.plan.forwards import with_forwards
+from kafka_eos._util.call_site import Where
+from kafka_eos.plan.async_nodes import AsyncMap, CachedAsyncMap, Requests
+from kafka_eos.plan.broadcast_nodes import BroadcastConnect, Broadcasting, BroadcastProcess, KeyedBroadcastProcess
+from kafka_eos.plan.forward_exchanges import with_forwards
 from kafka_eos.plan.graph import Path
-from kafka_eos.plan.joins import AsOfJoin, IntervalJoin, Join, TableJoin, WindowJoin
-from kafka_eos.plan.keyed import CoProcess, CountedWindows, Fold, Process, Reduce, Windows
+from kafka_eos.plan.join_nodes import AsOfJoin, IntervalJoin, Join, TableJoin, WindowJoin
+from kafka_eos.plan.kafka_client_count import kafka_share
+from kafka_eos.plan.keyed_nodes import CoProcess, CountedWindows, Fold, Process, Reduce, Windows
 from kafka_eos.plan.nodes import (
     SAME_KEYS,
     Connect,
@@ -34,9 +35,8 @@ from kafka_eos.plan.nodes import (
     input_of,
     union_lane,
 )
-from kafka_eos.plan.patterns import Patterns
+from kafka_eos.plan.pattern_nodes import Patterns
 from kafka_eos.plan.plan import Plan
-from kafka_eos.plan.requests import AsyncMap, CachedAsyncMap, Requests
 from kafka_eos.plan.segments import Segment
 
 __all__ = [

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kafka_eos.interfaces import Breaker, Codec, Retries, Ttl
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import Ttl
 from kafka_eos.plan.nodes import Forward, Node
+from kafka_eos.plan.retries import Breaker, Retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafka_eos.operators.functions import Counter, OutputTag, ProcessContext, TimedFunction
+from kafka_eos.plan.process_functions import Counter, OutputTag, ProcessContext, TimedFunction
 
 T = TypeVar("T")
 K = TypeVar("K")

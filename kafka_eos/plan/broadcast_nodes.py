@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from kafka_eos.interfaces import Json
-from kafka_eos.plan.keyed import Process
+from kafka_eos.core.json_values import Json
+from kafka_eos.plan.keyed_nodes import Process
 from kafka_eos.plan.nodes import Connect, Node
 
 

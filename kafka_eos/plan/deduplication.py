@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from kafka_eos.interfaces import Ttl
-from kafka_eos.operators.functions import OutputTag, ProcessContext, ProcessFunction
+from kafka_eos.abc.state import Ttl
+from kafka_eos.plan.process_functions import OutputTag, ProcessContext, ProcessFunction
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Described, Guarantee, HasCodecs, Json, Priced, Ttl
+from kafka_eos.abc.codec import Described, HasCodecs
+from kafka_eos.abc.guarantee import Guarantee, Priced
+from kafka_eos.abc.state import Ttl
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import (
     AsOfJoin,
     BroadcastConnect,
@@ -35,7 +39,6 @@ from kafka_eos.plan import (
     WindowJoin,
     Windows,
 )
-from kafka_eos.settings import Settings
 
 """The schema of values of any type."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from kafka_eos.errors import Bug
+from kafka_eos.core.errors import Bug
 
 N = TypeVar("N", bound=Hashable)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.interfaces import ListCodec
+from kafka_eos.abc.codec import ListCodec
 from kafka_eos.plan.nodes import Forward, Node
 from kafka_eos.plan.plan import Plan
 

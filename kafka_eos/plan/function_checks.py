@@ -11,7 +11,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.errors import PlanError
+from kafka_eos.core.errors import PlanError
 
 
 def expect_functions(verb: str, **functions: object) -> None:

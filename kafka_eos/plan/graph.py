@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import Alignment, Guarantee, SaysWhy
-from kafka_eos.lines import Where
-from kafka_eos.plan.broadcasts import BroadcastConnect
-from kafka_eos.plan.joins import AsOfJoin, TableJoin
+from kafka_eos._util.call_site import Where
+from kafka_eos.abc.guarantee import Guarantee, SaysWhy
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.plan.broadcast_nodes import BroadcastConnect
+from kafka_eos.plan.join_nodes import AsOfJoin, TableJoin
 from kafka_eos.plan.nodes import (
     Connect,
     Feedback,
@@ -28,6 +28,7 @@ from kafka_eos.plan.nodes import (
     Timestamps,
     Union,
 )
+from kafka_eos.plan.watermarks import Alignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kafka_eos.interfaces import (
-    Codec,
-    Interval,
-    Json,
-    Paned,
-    Session,
-    defined,
-)
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan.nodes import Node
+from kafka_eos.plan.window_assigners import Interval, Paned, Session, defined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from kafka_eos import interfaces
-from kafka_eos.attribution import Attribution
-from kafka_eos.interfaces import (
-    Codec,
-    DeadLetters,
-    Json,
-    ListCodec,
-    WatermarkStrategy,
-)
-from kafka_eos.lines import Where
+from kafka_eos import abc as interfaces
+from kafka_eos._util.call_site import Where
+from kafka_eos.abc.codec import Codec, ListCodec
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.json_values import Json
+from kafka_eos.plan.watermarks import WatermarkStrategy
 
 SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
 """What to do about keys of a stream that a table cannot have."""

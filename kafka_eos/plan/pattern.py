@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces.values import Json
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kafka_eos.interfaces import Codec, Json, Pattern
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan.nodes import Node
+from kafka_eos.plan.pattern import Pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kafka_eos.plan.graph import Graph
-from kafka_eos.plan.keyed import one_phase
+from kafka_eos.plan.keyed_nodes import one_phase
 from kafka_eos.plan.segments import Segment, segments
 from kafka_eos.plan.validation import validate
 

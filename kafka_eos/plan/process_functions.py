@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
-from kafka_eos.interfaces import Ttl
+from kafka_eos.abc.state import Ttl
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.core.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces.assigners import milliseconds
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.core.errors import PlanError
+from kafka_eos.plan.window_assigners import milliseconds
 
 
 @dataclass(frozen=True, slots=True)

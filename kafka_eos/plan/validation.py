@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafka_eos.errors import Bug, ConfigError, PlanError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Guarantee, ReadsBack, Unshared
-from kafka_eos.plan.broadcasts import BroadcastConnect
-from kafka_eos.plan.cycles import back_edges
+from kafka_eos.abc.guarantee import Guarantee, Unshared
+from kafka_eos.abc.source import ReadsBack
+from kafka_eos.core.errors import Bug, ConfigError, PlanError
+from kafka_eos.core.ids import token
+from kafka_eos.plan.broadcast_nodes import BroadcastConnect
+from kafka_eos.plan.feedback_edges import back_edges
 from kafka_eos.plan.graph import Graph
-from kafka_eos.plan.joins import Join
-from kafka_eos.plan.keyed import CountedWindows, Fold, Windows
+from kafka_eos.plan.join_nodes import Join
+from kafka_eos.plan.keyed_nodes import CountedWindows, Fold, Windows
 from kafka_eos.plan.nodes import (
     Connect,
     Exchange,
@@ -32,7 +33,7 @@ from kafka_eos.plan.nodes import (
     Timestamps,
     for_dead_letters,
 )
-from kafka_eos.plan.patterns import Patterns
+from kafka_eos.plan.pattern_nodes import Patterns
 
 
 def validate(plan: Graph) -> None:

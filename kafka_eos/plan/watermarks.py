@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from kafka_eos.errors import PlanError
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 S = TypeVar("S")

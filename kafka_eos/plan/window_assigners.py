@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any, Final, Protocol, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces.values import Json
-from kafka_eos.lines import quoting
+from kafka_eos._util.call_site import quoting
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kafka_eos.ids import EpochId
-from kafka_eos.protocol.checkpoint import Kind
+from kafka_eos.core.ids import EpochId
+from kafka_eos.protocol.checkpoint_schedule import Kind
 
 
 class Ending(enum.Enum):

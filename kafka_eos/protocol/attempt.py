@@ -24,16 +24,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts
+from kafka_eos.protocol import events as facts
 from kafka_eos.protocol.actions import Action
-from kafka_eos.protocol.checkpoint import Cadence, Failures, Flights, Kind, Pending, kind_of_next
-from kafka_eos.protocol.facts import Fact
-from kafka_eos.protocol.housekeeping import Housekeeping
-from kafka_eos.protocol.policy import Policy
+from kafka_eos.protocol.checkpoint_schedule import Cadence, Failures, Flights, Kind, Pending, kind_of_next
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.events import Fact
+from kafka_eos.protocol.liveness import Still, Vitals
 from kafka_eos.protocol.quiescence import Round, Standstill
-from kafka_eos.protocol.vitals import Still, Vitals
 
 
 class Phase(enum.Enum):

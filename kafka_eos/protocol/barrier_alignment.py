@@ -33,7 +33,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kafka_eos.errors import Bug
+from kafka_eos.core.errors import Bug
 
 Channel: TypeAlias = Hashable
 """One input of a segment, e.g. ``("source", name)`` or ``(exchange, sender)``. First in, first out."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import EpochId
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import EpochId
 
 
 class Kind(enum.Enum):

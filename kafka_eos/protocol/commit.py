@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import CommitPermit, Probe, Standing
+from kafka_eos.abc.committer import CommitPermit, Probe, Standing
+from kafka_eos.core.ids import EpochId
 
 COMMIT_MARGIN: Final = 10.0
 """Seconds before its timeout at which a prepared committable is no longer trusted to outlive its siblings."""

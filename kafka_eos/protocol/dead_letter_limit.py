@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafka_eos.records import Refusal, Tally
+from kafka_eos.core.records import Refusal, Tally
 
 
 @dataclass(frozen=True, slots=True)

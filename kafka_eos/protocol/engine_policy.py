@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.protocol.checkpoint_schedule import Cadence
 
 
 @dataclass(frozen=True, slots=True)

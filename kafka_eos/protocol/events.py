@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kafka_eos.ids import EpochId
-from kafka_eos.protocol.checkpoint import Kind
+from kafka_eos.core.ids import EpochId
+from kafka_eos.protocol.checkpoint_schedule import Kind
 from kafka_eos.protocol.quiescence import Counts
 
 

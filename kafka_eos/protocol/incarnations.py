@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import JobContext, Life, LifeState
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.core.ids import JobIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import EpochId, Term
 
 
 def lineage(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]) -> tuple[EpochId, ...]:

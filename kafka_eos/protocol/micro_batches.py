@@ -13,7 +13,7 @@ import enum
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafka_eos.ids import Term
+from kafka_eos.core.ids import Term
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize, undecidable
 from kafka_eos.protocol.lineage import lineage
 

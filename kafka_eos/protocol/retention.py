@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import EpochId, Term
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol.lineage import lineage
 
 

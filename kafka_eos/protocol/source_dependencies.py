@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.interfaces import Json, Position, Positions
+from kafka_eos.core.json_values import Json, Position, Positions
 
 FIELD = "table"
 """Of a position; no connector may call a part of its own so."""

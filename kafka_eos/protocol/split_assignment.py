@@ -11,8 +11,8 @@ import re
 import zlib
 from collections.abc import Mapping
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
 
 _NUMBER = re.compile(r"(\d+)$", re.ASCII)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Final
 
-from kafka_eos.records import BEGINNING
+from kafka_eos.core.records import BEGINNING
 
 ROUND: Final = 0.05
 """Seconds between two rounds in which subtasks hear of each other, at least."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_eos.protocol.drift import Standing
-from kafka_eos.records import BEGINNING, Watermark
+from kafka_eos.core.records import BEGINNING, Watermark
+from kafka_eos.protocol.watermark_alignment import Standing
 
 STEP = 1.0
 """Seconds between two looks that count at most: while nobody reads, no split can bring anything, and none is idle."""

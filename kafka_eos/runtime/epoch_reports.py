@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, InFlight, Positions, PreCommit, StateHandle
-from kafka_eos.records import Tally
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Tally
+from kafka_eos.storage.job_records import Manifest
 
 
 @dataclass(frozen=True, slots=True)

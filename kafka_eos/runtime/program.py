@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from kafka_eos.errors import ConfigError, Fatal, KafkaEosError, PlanError
-from kafka_eos.ids import AppRef
+from kafka_eos.core.errors import ConfigError, Fatal, KafkaEosError, PlanError
+from kafka_eos.core.ids import AppRef
 from kafka_eos.plan import Plan
 
 

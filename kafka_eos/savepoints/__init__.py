@@ -10,7 +10,7 @@ Neither the user's classes nor a broker, a running job or a JVM is needed. This 
 are ``snapshot`` and ``builder``.
 """
 
-from kafka_eos.state.builder import SavepointBuilder
-from kafka_eos.state.snapshot import Snapshot
+from kafka_eos.savepoints.builder import SavepointBuilder
+from kafka_eos.savepoints.snapshot import Snapshot
 
 __all__ = ["SavepointBuilder", "Snapshot"]

@@ -19,22 +19,24 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.checkpoints.savepoints import Savepoint
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, InFlight, Positions, StateBackend, StateDescriptor, StateHandle, StateKind
-from kafka_eos.limits import LIMITS
-from kafka_eos.protocol import bootstrap
-from kafka_eos.schemas import Counted, KeyCodec, state_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.edits import EditedOperator
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-from kafka_eos.state.local import is_local
-from kafka_eos.state.savepoints import canonical, carry
-from kafka_eos.state.snapshot import Snapshot, descriptor_of
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import InFlight, StateBackend, StateDescriptor, StateHandle, StateKind
+from kafka_eos.codecs import Counted, KeyCodec, state_codec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import token
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.runtime.state.canonical_savepoint import canonical, carry
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.savepoints.edited_operator import EditedOperator
+from kafka_eos.savepoints.snapshot import Snapshot, descriptor_of
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import Savepoint
 
 _ENTRIES: Mapping[StateKind, Codec[Any]] = {"list": NumberCodec(), "map": KeyCodec()}
 """What tells the entries of one key apart, by kind."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_eos.errors import UserError
-from kafka_eos.interfaces import Comparison, Json, StateDescriptor
-from kafka_eos.schemas.languages.avro.differences import differences
-from kafka_eos.schemas.languages.avro.foreign import parsed
-from kafka_eos.schemas.languages.avro.reading import obstacles
-from kafka_eos.state.evolution import describe, form_changed, reader, redefined
+from kafka_eos.abc.codec import Comparison
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs.avro.differences import differences
+from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
+from kafka_eos.core.errors import UserError
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.schema_evolution import describe, form_changed, reader, redefined
 
 _AVRO = ("avro", "counted-avro")
 

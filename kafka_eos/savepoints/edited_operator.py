@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, Codec, StateBackend, StateDescriptor, StateHandle, ValueState
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.layout import Layout
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.row_keys import Layout
 
 _ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["time"]}
 """What a place has besides its key, by kind of state; for people."""

@@ -17,26 +17,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
-from kafka_eos.checkpoints.storage import LocalFiles
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import CheckpointStorage, Codec, Json, Positions, StateDescriptor, StateHandle, Ttl
-from kafka_eos.limits import LIMITS
-from kafka_eos.schemas.stored import stored_codec
-from kafka_eos.state.clocks import UNKNOWN
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.evolution import DEFINITION, split
-from kafka_eos.state.handles import Scan, opened
-from kafka_eos.state.keygroups import check_key_groups, group_of
-from kafka_eos.state.layout import Layout
-from kafka_eos.state.local import is_local
-from kafka_eos.state.rows import Row
-from kafka_eos.state.timers import PresentCodec, TimeCodec
-from kafka_eos.state.ttl import TIME, Timed, expired
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.expiring_state import TIME, Timed, expired
+from kafka_eos.runtime.state.key_groups import check_key_groups, group_of
+from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.row_store import Row
+from kafka_eos.runtime.state.schema_evolution import DEFINITION, split
+from kafka_eos.runtime.state.stored_rows import Scan, opened
+from kafka_eos.runtime.state.timers import PresentCodec, TimeCodec
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalFiles
+from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles
+from kafka_eos.storage.storage_factory import open_storage
 
 EVERY: Any = object()
 """In place of a namespace: all of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from kafka_eos.records import Batch, Origin
+from kafka_eos.core.records import Batch, Origin
 from kafka_eos.spark.messages import Quota
 
 _FIRST = 100

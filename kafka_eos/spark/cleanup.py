@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.errors import Retryable
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import Retryable
 from kafka_eos.protocol.actions import Sweep
-from kafka_eos.protocol.housekeeping import Housekeeping
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
 
 _EPOCHS = 8
 """Epochs after which old ones are dropped even if there is always more to read."""

@@ -18,31 +18,33 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Finished, Resumed
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import Bug, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Alignment, InFlight, Positions, StateHandle
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.core.errors import Bug, RestartFromCheckpoint
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Timestamps
+from kafka_eos.plan.watermarks import Alignment
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts
+from kafka_eos.protocol import events as facts
 from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.attempt import Attempt
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.protocol.facts import Fact
-from kafka_eos.protocol.policy import Policy
-from kafka_eos.spark.figures import Figures
-from kafka_eos.spark.inputs import Inputs
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.events import Fact
+from kafka_eos.runtime.epoch_reports import Finished, Resumed
+from kafka_eos.spark.cleanup import Upkeep, housekeeping
+from kafka_eos.spark.epoch_figures import Figures
+from kafka_eos.spark.epoch_inputs import Inputs
 from kafka_eos.spark.messages import Spec
-from kafka_eos.spark.overlap import Overlap
-from kafka_eos.spark.upkeep import Upkeep, housekeeping
+from kafka_eos.spark.overlapping_epochs import Overlap
+from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochRunner
+    from kafka_eos.spark.epoch_job import EpochRunner
 
 _LOOK = 0.02
 """Seconds between two looks at what was asked for meanwhile, and at what there is to read."""

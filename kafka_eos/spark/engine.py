@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.app import Code
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.coordinator.status import Observer
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import Positions
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.settings import Settings
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.spark import session as sessions
+from kafka_eos.spark.admission_control import share
 from kafka_eos.spark.driver import Driver, Watch
-from kafka_eos.spark.levels import levels
 from kafka_eos.spark.messages import Spec
-from kafka_eos.spark.quota import share
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.spark.stages import levels
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.storage_factory import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ class _Run:
         self._plan, self._settings, self._until_caught_up = plan, settings, until_caught_up
         self._session = sessions.prepared(session)
         sessions.check_python(self._session)
-        from kafka_eos.spark.epochs import EpochRunner  # imports pyspark: not before it was looked for
+        from kafka_eos.spark.epoch_job import EpochRunner  # imports pyspark: not before it was looked for
 
         self._runner = EpochRunner(self._session, plan.name, len(levels(plan)))
         self._template = self._spec(app)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.coordinator.handover import Finished, counted, figures_of
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.runtime.epoch_reports import Finished, counted, figures_of
+from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochResult
+    from kafka_eos.spark.epoch_job import EpochResult
 
 
 class Figures:

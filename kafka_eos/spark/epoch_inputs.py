@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_eos.coordinator.coordinator import DISCOVERY_INTERVAL, Coordinator
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Alignment, Positions
+from kafka_eos.coordination.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Timestamps
-from kafka_eos.protocol import bootstrap
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.spark.drift import Drift
-from kafka_eos.state.clocks import wall_clock
+from kafka_eos.plan.watermarks import Alignment
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.runtime.state.ttl_clock import wall_clock
+from kafka_eos.spark.watermark_alignment import Drift
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochResult
+    from kafka_eos.spark.epoch_job import EpochResult
 
 
 class Inputs:

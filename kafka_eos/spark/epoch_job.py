@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafka_eos.coordinator.causes import RefusedElsewhere
-from kafka_eos.coordinator.handover import Acked, by_operator, counted, shown, summed
-from kafka_eos.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Position, total_lag
-from kafka_eos.records import Tally
-from kafka_eos.spark.failures import SPARKS, as_ours
+from kafka_eos.abc.source import total_lag
+from kafka_eos.core.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
+from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Position
+from kafka_eos.core.records import Tally
+from kafka_eos.runtime.epoch_reports import Acked, by_operator, counted, shown, summed
+from kafka_eos.spark.epoch_task import EpochTask
 from kafka_eos.spark.messages import Report, Spec, decode_report, encode
-from kafka_eos.spark.rows import SPARK_SCHEMA
-from kafka_eos.spark.tasks import EpochTask
+from kafka_eos.spark.row_frames import SPARK_SCHEMA
+from kafka_eos.spark.spark_errors import SPARKS, as_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,23 +23,24 @@ import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark import TaskContext as SparkTask
 
-from kafka_eos import log_context, logs
-from kafka_eos.app import Code, load
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.collector import spare_the_collector
-from kafka_eos.coordinator.causes import record_of
-from kafka_eos.coordinator.handover import Span
-from kafka_eos.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
-from kafka_eos.exchange.routing import Router
-from kafka_eos.ids import AppRef, Epoch, Term
-from kafka_eos.interfaces import Resources
-from kafka_eos.settings import Settings
-from kafka_eos.spark.cache import LocalDisk, attempt_directory, disk_of
+from kafka_eos._util import log_context
+from kafka_eos._util import logging_setup as logs
+from kafka_eos._util.gc_tuning import spare_the_collector
+from kafka_eos.abc.services import Resources
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
+from kafka_eos.core.failure_causes import record_of
+from kafka_eos.core.ids import AppRef, Epoch, Term
+from kafka_eos.runtime.epoch_reports import Span
+from kafka_eos.runtime.exchange.routing import Router
+from kafka_eos.runtime.program import Code, load
 from kafka_eos.spark.messages import Failure, Report, Spec, decode_spec, decode_watermark, encode
-from kafka_eos.spark.open_level import OpenLevel, Surroundings
-from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
+from kafka_eos.spark.row_frames import FRAME, WATERMARK, Inbox, Outbox
+from kafka_eos.spark.stage_task import OpenLevel, Surroundings
+from kafka_eos.spark.state_file_cache import LocalDisk, attempt_directory, disk_of
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.storage_factory import find_storage
 
 
 class EpochTask:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
-from kafka_eos.spark.levels import levels
+from kafka_eos.spark.stages import levels
 
 _WITHOUT_EFFECT = {
     "checkpoint_mode": "there are no barriers: an epoch ends with nothing under way, exactly-once",

@@ -9,11 +9,13 @@ from typing import Literal
 
 import msgspec
 
-from kafka_eos.app import Code
-from kafka_eos.coordinator.handover import Span
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
-from kafka_eos.records import Tally, Watermark
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Tally, Watermark
+from kafka_eos.runtime.epoch_reports import Span
+from kafka_eos.runtime.program import Code
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What Spark's own retry of the task, at once, would not change; see ``kafka_eos.errors``."""
+    """What Spark's own retry of the task, at once, would not change; see ``kafka_eos.core.errors``."""
 
     kind: Literal["user", "fatal", "environment"]
     error: str

@@ -16,12 +16,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.ids import EpochId
+from kafka_eos.core.ids import EpochId
 from kafka_eos.spark.messages import Spec
+from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochResult
+    from kafka_eos.spark.epoch_job import EpochResult
 
 _AGAIN = 0.1
 """Seconds between two tries to cancel: a job that is not submitted yet cannot be."""

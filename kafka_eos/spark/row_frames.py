@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.records import Watermark
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.records import Watermark
 from kafka_eos.spark.messages import End, decode_end, encode
 
 FRAME, END, REPORT, WATERMARK = 0, 1, 2, 3

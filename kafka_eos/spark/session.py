@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_eos import __version__
-from kafka_eos.errors import ConfigError
-from kafka_eos.spark.live import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def _running(master: str | None) -> SparkSession | None:
 def _opened(master: str | None, name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.spark import failures
+    from kafka_eos.spark import spark_errors as failures
 
     builder = SparkSession.builder.appName(f"kafka-eos {name}")
     if not is_submitted():
@@ -141,7 +141,7 @@ def check(session: SparkSession) -> None:
 
 def check_python(session: SparkSession) -> None:
     """ConfigError unless the Python of the tasks has this package in this version. Starts one small Spark job."""
-    from kafka_eos.spark import failures
+    from kafka_eos.spark import spark_errors as failures
 
     context = session.sparkContext
     both = f"tasks run {context.pythonExec!r} (PYSPARK_PYTHON), this program {sys.executable!r}"
@@ -170,7 +170,7 @@ def _look() -> Callable[[object], tuple[str, str, str]]:
         import sys
 
         try:
-            import kafka_eos.spark.tasks  # with all that it needs: the source alone may be on the path
+            import kafka_eos.spark.epoch_task  # with all that it needs: the source alone may be on the path
         except ImportError as error:
             return sys.executable, "", str(error)
         return sys.executable, kafka_eos.__version__, ""

@@ -10,7 +10,7 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint
+from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint
 
 SPARKS = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise; OSError if its JVM is gone."""

@@ -13,38 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos import log_context
-from kafka_eos.checkpoints import provenance
-from kafka_eos.coordinator.handover import Prepare, Span
-from kafka_eos.exchange import wire
-from kafka_eos.exchange.routing import Router, router
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, SplitId, Term
-from kafka_eos.interfaces import (
-    CacheUse,
-    CheckpointStorage,
-    Positions,
-    Reader,
-    Resources,
-    Services,
-    TaskContext,
-    Writer,
-    total_lag,
-)
-from kafka_eos.open_task import Base, OpenTask, Share, not_waited_for, pending_timers
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import AT_BARRIERS, Signal
+from kafka_eos._util import log_context
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.services import Resources, Services
+from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.source import Reader, total_lag
+from kafka_eos.abc.state import CacheUse
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch, Tally, Watermark
 from kafka_eos.plan import Node, Partitioning, Plan, Sink
-from kafka_eos.protocol import bootstrap
-from kafka_eos.protocol.assignment import subtask_of_split
-from kafka_eos.protocol.event_time import Inputs
-from kafka_eos.records import Batch, Tally, Watermark
-from kafka_eos.settings import Settings
-from kafka_eos.spark.levels import destinations, levels
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.protocol.split_assignment import subtask_of_split
+from kafka_eos.protocol.watermarks import Inputs
+from kafka_eos.runtime.epoch_reports import Prepare, Span
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.exchange.routing import Router, router
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS, Signal
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.ttl_clock import wall_clock
+from kafka_eos.runtime.worker.task_resources import Base, OpenTask, Share, not_waited_for, pending_timers
+from kafka_eos.spark.admission_control import Meter
 from kafka_eos.spark.messages import Did, Report, Spec
-from kafka_eos.spark.quota import Meter
-from kafka_eos.spark.rows import Outbox
-from kafka_eos.state.clocks import wall_clock
+from kafka_eos.spark.row_frames import Outbox
+from kafka_eos.spark.stages import destinations, levels
+from kafka_eos.storage import provenance_files as provenance
 
 _POLL = 0.05
 """Seconds to wait for input when there is none."""

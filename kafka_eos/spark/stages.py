@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_eos.errors import PlanError
+from kafka_eos.core.errors import PlanError
 from kafka_eos.plan import Plan, Segment, Timestamps
 
 

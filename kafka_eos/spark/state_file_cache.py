@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kafka_eos.checkpoints import files, paths
-from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
 
 _KEPT = "cache"
 _INHERITED = "inherited"

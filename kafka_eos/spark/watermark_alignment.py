@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Alignment, Positions
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import BEGINNING
 from kafka_eos.plan import Timestamps
-from kafka_eos.protocol import bootstrap
-from kafka_eos.protocol.drift import NOBODY, Standing, ahead, slowest
-from kafka_eos.records import BEGINNING
+from kafka_eos.plan.watermarks import Alignment
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead, slowest
 
 if TYPE_CHECKING:
-    from kafka_eos.spark.epochs import EpochResult
+    from kafka_eos.spark.epoch_job import EpochResult
 
 
 class Drift:

@@ -25,13 +25,16 @@ from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import FileRef, Position, Positions, Spread, StateHandle
+from kafka_eos.abc.committer import Spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 _SUM = ',"sum":"'
 _DIGITS = 16

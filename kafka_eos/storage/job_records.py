@@ -16,19 +16,13 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CheckpointStorage,
-    Committable,
-    FileRef,
-    InFlight,
-    Outcome,
-    Positions,
-    Spread,
-    StateHandle,
-)
+from kafka_eos.abc.committer import Committable, Outcome, Spread
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.storage import object_names as paths
 
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
 

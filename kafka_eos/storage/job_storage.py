@@ -17,11 +17,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
+from kafka_eos._util import failpoints
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.rolling_log import LocalLog
 
 
 class JobStorage(CheckpointStorage, Protocol):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.limits import LIMITS
 
 TEMPORARY = ".tmp-"
 _PRIVATE = 0o600

@@ -42,8 +42,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 LOCK = "lock"
 JVM_LOCK = "lock.jvm"

@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from kafka_eos import addresses
-from kafka_eos.errors import ConfigError
-from kafka_eos.limits import LIMITS
+from kafka_eos._util import store_urls as addresses
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client

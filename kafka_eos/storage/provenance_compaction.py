@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import packs, paths, provenance
-from kafka_eos.checkpoints.paths import Pack, Single
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.limits import LIMITS
+from kafka_eos._util import failpoints
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.object_names import Pack, Single
 
 AT_ONCE: Final = 16
 """Files that are read at the same time."""

@@ -14,12 +14,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from kafka_eos.checkpoints import packs, paths
-from kafka_eos.checkpoints.paths import Pack, Provenance, Single
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, Committable, FileRef, Unstored
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.committer import Committable, Unstored
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage.object_names import Pack, Provenance, Single
 
 
 def stored(storage: CheckpointStorage, epoch: Epoch, committable: Committable) -> Committable:

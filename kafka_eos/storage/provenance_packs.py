@@ -19,9 +19,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kafka_eos.checkpoints.paths import Pack, Single
-from kafka_eos.ids import Epoch
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage.object_names import Pack, Single
 
 _MAGIC: Final = b"kafka-eos provenance pack 1\n"
 _QUICKLY: Final = 1

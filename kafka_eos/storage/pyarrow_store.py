@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

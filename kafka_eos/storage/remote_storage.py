@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.paths import Segment, complete_lines
-from kafka_eos.checkpoints.storage import altered, expect, expect_size
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Retryable
-from kafka_eos.interfaces import FileRef, unheard
-from kafka_eos.limits import LIMITS
+from kafka_eos._util import failpoints
+from kafka_eos.abc.storage import FileRef, unheard
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Retryable
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import altered, expect, expect_size
+from kafka_eos.storage.object_names import Segment, complete_lines
 
 _ACTIVE_SEGMENTS = 2
 """The newest of a log: one is written, and who reads may have listed the other one while it was."""

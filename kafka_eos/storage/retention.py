@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import manifest, paths
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.ids import EpochId, Term
-from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.limits import LIMITS
+from kafka_eos._util import failpoints
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.ids import EpochId, Term
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.protocol import retention as rules
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
 
 
 def unrecorded(epochs: Sequence[EpochId]) -> None:

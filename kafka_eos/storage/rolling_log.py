@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafka_eos.checkpoints import files, paths
-from kafka_eos.checkpoints.paths import COMPRESSED, Segment, complete_lines
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.object_names import COMPRESSED, Segment, complete_lines
 
 _LEVEL: Final = 6
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

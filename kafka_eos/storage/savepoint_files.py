@@ -22,13 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import files, manifest, paths, retention
-from kafka_eos.checkpoints.manifest import Manifest, Record
-from kafka_eos.checkpoints.storage import LocalFiles
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Positions, StateHandle
+from kafka_eos._util import failpoints
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.lineage import lineage
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import retention
+from kafka_eos.storage.job_records import Manifest, Record
+from kafka_eos.storage.job_storage import LocalFiles
 
 _DRAFT = f"{files.TEMPORARY}savepoint-"
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kafka_eos.addresses import expect_no_secret
-from kafka_eos.checkpoints import arrow, objects, paths
-from kafka_eos.checkpoints.remote import RemoteStorage, Store
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.store_urls import expect_no_secret
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import object_store as objects
+from kafka_eos.storage import pyarrow_store as arrow
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
+from kafka_eos.storage.remote_storage import RemoteStorage, Store
 
 _MARKS = (paths.TERMS, paths.MANIFESTS)
 """A job that was ever started has something in one of these."""

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 
 T = TypeVar("T")
 

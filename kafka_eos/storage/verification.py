@@ -10,14 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from kafka_eos.checkpoints import ledger, manifest, paths, provenance
-from kafka_eos.checkpoints.ledger import Entry
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, R, Receipt, Record
-from kafka_eos.checkpoints.paths import Pack, Provenance
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import FileRef
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage.epoch_ledger import Entry
+from kafka_eos.storage.job_records import Base, Claim, Manifest, R, Receipt, Record
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.object_names import Pack, Provenance
 
 AT_ONCE = 8
 """State files that are looked at, or read, at the same time."""

@@ -18,11 +18,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import Bug
-from kafka_eos.protocol.batches import Verdict, Waiting, conclude
-from kafka_eos.structured_streaming.ledger import Promise
-from kafka_eos.structured_streaming.settling import Recovered, Settling, log, replaced
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.core.errors import Bug
+from kafka_eos.protocol.micro_batches import Verdict, Waiting, conclude
+from kafka_eos.structured_streaming.batch_ledger import Promise
+from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, log, replaced
 
 
 class Finaliser:

@@ -14,15 +14,16 @@ from typing import ClassVar
 
 import msgspec
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term, token
-from kafka_eos.interfaces import CheckpointStorage, Committable, Outcome
-from kafka_eos.limits import LIMITS
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term, token
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
 
 
 class Promise(records.Record, frozen=True, kw_only=True):

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.coordinator.term import now_ms
-from kafka_eos.failpoints import hit
-from kafka_eos.protocol.batches import Begin, Beginning, begin
-from kafka_eos.spark.failures import of_environment
-from kafka_eos.structured_streaming import task
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.ledger import Promise
-from kafka_eos.structured_streaming.settling import Settling, log, lost_decision, outlived, replaced
+from kafka_eos._util.failpoints import hit
+from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.protocol.micro_batches import Begin, Beginning, begin
+from kafka_eos.spark.spark_errors import of_environment
+from kafka_eos.structured_streaming import partition_writer as task
+from kafka_eos.structured_streaming.background_commits import Finaliser
+from kafka_eos.structured_streaming.batch_ledger import Promise
+from kafka_eos.structured_streaming.transaction_recovery import Settling, log, lost_decision, outlived, replaced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

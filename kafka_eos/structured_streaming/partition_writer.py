@@ -19,19 +19,19 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.connectors.kafka.limits import target
-from kafka_eos.connectors.kafka.markers import MarkerGroup, MarkerGroups
-from kafka_eos.connectors.kafka.pool import WarmPool
+from kafka_eos._util.failpoints import hit
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.sink import batching, producer_config
-from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.staging import EpochOutput, Partitions, Terms
-from kafka_eos.connectors.kafka.writer import produce_all
-from kafka_eos.errors import UserError
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.connectors.kafka.sink.cluster_limits import target
+from kafka_eos.connectors.kafka.sink.encoding import Columns
+from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
+from kafka_eos.connectors.kafka.sink.producer_pool import WarmPool
+from kafka_eos.connectors.kafka.sink.record_sizes import Target
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, Partitions, Terms
+from kafka_eos.connectors.kafka.sink.writer import produce_all
+from kafka_eos.core.errors import UserError
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 RESULT: Final = "records long, digest long, transaction string"
 """Schema of the one row that a task returns; ``transaction`` is null if it had nothing to write."""

@@ -11,10 +11,10 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.structured_streaming.batch import Batch
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.settling import log
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.structured_streaming.background_commits import Finaliser
+from kafka_eos.structured_streaming.batch_writer import Batch
+from kafka_eos.structured_streaming.transaction_recovery import log
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

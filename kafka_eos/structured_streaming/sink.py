@@ -11,30 +11,35 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.limits import Demands, check_topic, check_transactions, transaction_timeout_ms
-from kafka_eos.connectors.kafka.rights import writes
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.client.access_rights import writes
+from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.sink import milliseconds
-from kafka_eos.connectors.kafka.topics import topic_name
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.errors import ConfigError
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.connectors.kafka.sink.cluster_limits import (
+    Demands,
+    check_topic,
+    check_transactions,
+    transaction_timeout_ms,
+)
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.sink.kafka_sink import milliseconds
+from kafka_eos.connectors.kafka.source.subscription import topic_name
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
-from kafka_eos.structured_streaming.batch import Batch
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming.background_commits import Finaliser
+from kafka_eos.structured_streaming.batch_ledger import Ledger
+from kafka_eos.structured_streaming.batch_writer import Batch
 from kafka_eos.structured_streaming.columns import projected
-from kafka_eos.structured_streaming.finaliser import Finaliser
-from kafka_eos.structured_streaming.hadoop import OURS, local_path, only_jvm, opened
-from kafka_eos.structured_streaming.ledger import Ledger
+from kafka_eos.structured_streaming.partition_writer import Assignment
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
-from kafka_eos.structured_streaming.settling import Recovered, Settling, claimed, log, recover
-from kafka_eos.structured_streaming.task import Assignment
+from kafka_eos.structured_streaming.spark_checkpoint import OURS, local_path, only_jvm, opened
+from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, claimed, log, recover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, JobLocked, Retryable
-from kafka_eos.interfaces import CheckpointStorage, FileRef, unheard
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, JobLocked, Retryable
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

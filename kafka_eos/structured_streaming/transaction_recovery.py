@@ -14,18 +14,19 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fatal, Fenced, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext, Standing
-from kafka_eos.protocol.batches import Attempt, may_be_decided, owner
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fatal, Fenced, RestartFromCheckpoint
+from kafka_eos.core.ids import Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, authorize, undecidable
-from kafka_eos.structured_streaming.hadoop import OURS, Decisions
-from kafka_eos.structured_streaming.ledger import Ledger, Promise
+from kafka_eos.protocol.micro_batches import Attempt, may_be_decided, owner
+from kafka_eos.structured_streaming.batch_ledger import Ledger, Promise
+from kafka_eos.structured_streaming.spark_checkpoint import OURS, Decisions
 
 log = logging.getLogger("kafka_eos.spark")
 

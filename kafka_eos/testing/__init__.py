@@ -7,11 +7,11 @@
 Rule: nothing here is a mock. A source or sink in memory keeps the same contract as a real one.
 """
 
-from kafka_eos.testing.contract import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
-from kafka_eos.testing.local import LocalRun, Timed, Wait, run_local
-from kafka_eos.testing.sinks import MemorySink
-from kafka_eos.testing.source_contract import SOURCE_CHECKS, SourceUnderTest, check_source
-from kafka_eos.testing.sources import ListSource
+from kafka_eos.testing.check_sink import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
+from kafka_eos.testing.check_source import SOURCE_CHECKS, SourceUnderTest, check_source
+from kafka_eos.testing.list_source import ListSource
+from kafka_eos.testing.memory_sink import MemorySink
+from kafka_eos.testing.run_local import LocalRun, Timed, Wait, run_local
 
 __all__ = [
     "SINK_CHECKS",

@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_eos.errors import CommittableLost, KafkaEosError
-from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    Committer,
-    Outcome,
-    Services,
-    Standing,
-    Writer,
-    committed,
-    probed,
+from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome, Standing, committed, probed
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Writer
+from kafka_eos.core.errors import CommittableLost, KafkaEosError
+from kafka_eos.core.ids import EpochId, JobIdentity
+from kafka_eos.testing.other_process import prepare_and_die
+from kafka_eos.testing.sink_harness import (
+    ContractBroken,
+    SinkUnderTest,
+    Trial,
+    calls,
+    claim,
+    epoch_id,
+    expect,
+    through_json,
 )
-from kafka_eos.testing.process import prepare_and_die
 from kafka_eos.testing.sink_run import run_seed, run_steps
 from kafka_eos.testing.sink_schedules import (
     AbortStep,
@@ -39,7 +41,6 @@ from kafka_eos.testing.sink_schedules import (
     WakeStep,
     WriteStep,
 )
-from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, calls, claim, epoch_id, expect, through_json
 
 __all__ = ["SINK_CHECKS", "ContractBroken", "SinkUnderTest", "check_sink"]
 

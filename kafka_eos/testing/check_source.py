@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_eos.errors import InputLost, PoisonRecord
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Bounded, Positions, Reader, Services
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.source import Bounded, Reader
+from kafka_eos.core.errors import InputLost, PoisonRecord
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.testing.sink_harness import ContractBroken, claim, expect
+from kafka_eos.testing.source_harness import Place, Row, SourceTrial, SourceUnderTest, through_json
 from kafka_eos.testing.source_schedules import run_schedule
-from kafka_eos.testing.source_trial import Place, Row, SourceTrial, SourceUnderTest, through_json
-from kafka_eos.testing.trial import ContractBroken, claim, expect
 
 __all__ = ["SOURCE_CHECKS", "SourceUnderTest", "check_source"]
 

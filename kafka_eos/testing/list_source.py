@@ -10,10 +10,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.errors import InputLost
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Guarantee, JobContext, Json, Position, Positions, TaskContext
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.core.errors import InputLost
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.records import Batch, Headers, RawRecord
 
 _INDEX: Final = "index"
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from kafka_eos.interfaces import Committable
-from kafka_eos.testing.trial import ContractBroken, SinkUnderTest, Trial, epoch_id, from_json, to_json
+from kafka_eos.abc.committer import Committable
+from kafka_eos.testing.sink_harness import ContractBroken, SinkUnderTest, Trial, epoch_id, from_json, to_json
 
 _TIMEOUT = 120.0
 
@@ -34,7 +34,7 @@ def prepare_and_die(trial: Trial, term: int, epochs: Sequence[tuple[int, int]]) 
         "epochs": list(epochs),
     }
     done = subprocess.run(
-        [sys.executable, "-c", "from kafka_eos.testing import process; process.main()"],
+        [sys.executable, "-c", "from kafka_eos.testing import other_process as process; process.main()"],
         input=json.dumps(request),
         capture_output=True,
         text=True,

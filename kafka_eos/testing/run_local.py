@@ -16,19 +16,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import RejectRow, StateBackend
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.state import StateBackend
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.plan import Plan, Sink, Source, Table, Timestamps
-from kafka_eos.protocol.event_time import STEP
-from kafka_eos.records import Batch, RawRecord
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.clocks import wall_clock
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.protocol.watermarks import STEP
+from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, Pace
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.ttl_clock import wall_clock
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.testing.list_source import ListOrigin
 
 _EPOCH = Epoch(1)
 """The only one that a run has."""

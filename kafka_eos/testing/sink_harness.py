@@ -16,29 +16,27 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any
 
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
+from kafka_eos.abc.committer import (
     CommitPermit,
     CommitsTogether,
     Committable,
     Committer,
-    FileRef,
-    HoldsLife,
-    JobContext,
-    Json,
     Outcome,
-    Services,
-    Sink,
     Spread,
-    TaskContext,
-    Writer,
     committed,
     probed,
 )
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import HoldsLife
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Sink, Writer
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import KafkaEosError
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(40))
 _LAST_TERM = 1000

@@ -12,23 +12,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.errors import CommittableLost, Fenced, KafkaEosError, Retryable
-from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import (
-    Announces,
-    CommitPermit,
-    Committable,
-    Committer,
-    HoldsLife,
-    Json,
-    PreCommit,
-    Remembers,
-    Services,
-    Standing,
-    Writer,
-    committed,
-    probed,
-)
+from kafka_eos.abc.committer import Announces, CommitPermit, Committable, Committer, Standing, committed, probed
+from kafka_eos.abc.incarnation import HoldsLife, Remembers
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import PreCommit, Writer
+from kafka_eos.core.errors import CommittableLost, Fenced, KafkaEosError, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity
+from kafka_eos.core.json_values import Json
+from kafka_eos.testing.sink_harness import ContractBroken, Trial, calls, epoch_id, expect, through_json
 from kafka_eos.testing.sink_schedules import (
     AbortStep,
     CommitAgainStep,
@@ -43,7 +34,6 @@ from kafka_eos.testing.sink_schedules import (
     WakeStep,
     WriteStep,
 )
-from kafka_eos.testing.trial import ContractBroken, Trial, calls, epoch_id, expect, through_json
 
 ReaderView: TypeAlias = Callable[[Sequence[Json]], Sequence[Json]]
 """What readers see of rows that were written in this order."""

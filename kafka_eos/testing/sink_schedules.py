@@ -28,7 +28,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.errors import Bug
+from kafka_eos.core.errors import Bug
 
 MOST_IN_FLIGHT: Final = 2
 MOST_ROWS: Final = 2

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import Bounded, JobContext, Json, Positions, Reader, Services, Source, TaskContext
-from kafka_eos.testing.trial import ContractBroken, expect
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.source import Bounded, Reader, Source
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.testing.sink_harness import ContractBroken, expect
 
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset of a record."""

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import JobContext, Position, Positions, Reader, Sequenced, Source
-from kafka_eos.protocol.assignment import subtask_of_split
-from kafka_eos.testing.source_trial import Row, SourceTrial, by_split, through_json
-from kafka_eos.testing.trial import ContractBroken, expect
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.source import Reader, Sequenced, Source
+from kafka_eos.core.errors import KafkaEosError
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.protocol.split_assignment import subtask_of_split
+from kafka_eos.testing.sink_harness import ContractBroken, expect
+from kafka_eos.testing.source_harness import Row, SourceTrial, by_split, through_json
 
 _STEPS: Final = 80
 _MOST_SUBTASKS: Final = 3

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from uuid import uuid4
 
-from kafka_eos.checkpoints import provenance
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.pool import Warm
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import FileRef
-from kafka_eos.origins import Recording, encode
-from kafka_eos.provenance import HEADER, Provenance, parse
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.provenance import HEADER, Provenance, parse
+from kafka_eos.core.provenance_blocks import Recording, encode
+from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.audit.outs import Out
 from tests.waiting import PATIENCE
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.ids import SplitId
+from kafka_eos.core.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out, placed
 from tests.audit.pair import ORDERS, Pair
 from tests.contract import s3_server

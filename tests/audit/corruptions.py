@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka_eos.audit import Check
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 from tests.audit.job import Out
 
 Outs = list[Out]

@@ -20,18 +20,20 @@ from confluent_kafka import Producer
 from msgspec import structs
 
 from kafka_eos import Pipeline
-from kafka_eos.app import load
+from kafka_eos.abc.committer import Committable, Spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
 from kafka_eos.audit import Verdict, audit
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
-from kafka_eos.coordinator.history import History
-from kafka_eos.ids import AppRef, Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable, FileRef, Spread, StateHandle
-from kafka_eos.provenance import HEADER, Provenance
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.ids import AppRef, Epoch, EpochId, SplitId, Term
+from kafka_eos.core.provenance import HEADER, Provenance
+from kafka_eos.runtime.program import load
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
+from kafka_eos.storage.storage_factory import open_storage
 from tests.audit.beside import rounds, write_beside
 from tests.audit.outs import FED_AT, Out
 from tests.producers import in_order

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_eos.audit import Check, Verdict
 from kafka_eos.audit.topics import Question
-from kafka_eos.checkpoints import paths
+from kafka_eos.storage import object_names as paths
 from tests.audit.job import Job, Out, out
 
 ORDERS = 24

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from kafka_eos.audit import Verdict
-from kafka_eos.provenance import Provenance, parse
+from kafka_eos.core.provenance import Provenance, parse
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
 from tests.producers import in_order

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from kafka_eos.audit import Check, Verdict
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 from tests.audit.job import Job, Out
 from tests.chaos.harness import read
 from tests.marks import campaign

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.checkpoints import ledger, paths
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import object_names as paths
 from tests.audit.job import Job
 from tests.broker.kafka_kit import visible
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 from tests.audit.job import FED_AT, Job, Out
 from tests.chaos.harness import read
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check, Conclusion, Offender
-from kafka_eos.audit.commits import Counts, Miscount, wrong_counts
-from kafka_eos.audit.ledger import Recorded
-from kafka_eos.ids import SplitId
+from kafka_eos.audit.checks.epoch_commits import Counts, Miscount, wrong_counts
+from kafka_eos.audit.facts.job_ledger import Recorded
+from kafka_eos.core.ids import SplitId
 from tests.audit.job import Job, epoch, out
 
 AT = epoch(1, 1)

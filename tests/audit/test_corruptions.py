@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.audit.reads import PROVENANCE
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.operators.chain import refuser
-from kafka_eos.provenance import HEADER
+from kafka_eos.audit.tables.topic_tables import PROVENANCE
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.provenance import HEADER
+from kafka_eos.runtime.operators.operator_chain import refuser
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.marks import campaign

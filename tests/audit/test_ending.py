@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.ending import Ending
-from kafka_eos.audit.report import Context
-from kafka_eos.audit.verdict import Evidence, Observations, Offender, judge
+from kafka_eos.audit.checks.verdict import Evidence, Observations, Offender, judge
+from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.report_files import Context
 from kafka_eos.cli import app as cli
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.devbroker import Broker
-from kafka_eos.ids import SplitId
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.core.ids import SplitId
+from kafka_eos.devtools.broker import Broker
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job, epoch, out
 from tests.waiting import PATIENCE

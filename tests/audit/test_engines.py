@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 from tests.audit.job import Job
 from tests.audit.ran import fed_at, told_by
 from tests.chaos.harness import read

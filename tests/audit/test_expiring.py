@@ -10,8 +10,8 @@ import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Ttl, rows
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.cut import cut
-from kafka_eos.ids import SplitId
+from kafka_eos.audit.tables.plan_cut import cut
+from kafka_eos.core.ids import SplitId
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import ONCE, Job, Out, epoch, out
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.audit.topics.growth import grown
+from kafka_eos.audit.topics.partition_growth import grown
 from tests.audit.job import FED_AT, Job, Out
 from tests.audit.pair import found
 from tests.waiting import PATIENCE

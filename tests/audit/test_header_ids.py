@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.codecs import Registry, avro
 from tests.audit.job import Job
 from tests.chaos.harness import read
 from tests.producers import in_order
@@ -23,7 +23,7 @@ APP = """
 import msgspec
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.codecs import Registry, avro
 
 class Payment(msgspec.Struct):
     id: int

@@ -14,11 +14,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.rolling_log import LocalLog
 from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job
 from tests.chaos.harness import create_topic

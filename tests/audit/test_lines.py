@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit import reads
-from kafka_eos.audit.subject import Directory
-from kafka_eos.connectors.files.names import files_of
+from kafka_eos.audit.facts.audit_subject import Directory
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.connectors.files.file_names import files_of
 
 NAME = "part-000000000007-0003-job.out.jsonl"
 TEXT = "1.7/in/words/0/5/0.0"

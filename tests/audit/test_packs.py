@@ -12,10 +12,13 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.checkpoints import ledger, packs, paths, verify
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.provenance import Shelf, listed
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_files import Shelf, listed
 from tests.audit.job import Job
 from tests.limits import set_limits
 

@@ -10,13 +10,13 @@ from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import functions as F
 
+from kafka_eos.abc.committer import Spread
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.ledger import read_ledger
-from kafka_eos.audit.partitioners import key_hash
-from kafka_eos.audit.places import Placing, is_at_home, numbers, with_homes
-from kafka_eos.audit.regimes import Regime
+from kafka_eos.audit.facts.job_ledger import read_ledger
+from kafka_eos.audit.facts.partitioning_history import Regime
+from kafka_eos.audit.tables.partition_placement import Placing, is_at_home, numbers, with_homes
+from kafka_eos.audit.tables.partitioner_hashes import key_hash
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.interfaces import Spread
 from tests.audit.job import Job
 from tests.marks import campaign
 from tests.producers import in_order

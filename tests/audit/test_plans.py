@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.ids import SplitId
-from kafka_eos.operators.chain import refuser
+from kafka_eos.core.ids import SplitId
+from kafka_eos.runtime.operators.operator_chain import refuser
 from tests.audit.job import Job, Out, epoch, out, refused_at
 from tests.marks import campaign
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)
 VERBS = """
 import msgspec
 from kafka_eos import Pipeline, Windowed, bounded, days, session, sliding, tumbling
-from kafka_eos.aggregates import count, first, mean, sum_
+from kafka_eos.api.aggregates import count, first, mean, sum_
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 class Sale(msgspec.Struct):

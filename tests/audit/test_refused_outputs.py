@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.audit.flags import gaps
-from kafka_eos.audit.letters import answered
-from kafka_eos.ids import SplitId
-from kafka_eos.operators.chain import refuser
-from kafka_eos.provenance import parse
+from kafka_eos.audit.checks.dead_letters import answered
+from kafka_eos.audit.checks.provenance_checks import gaps
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.provenance import parse
+from kafka_eos.runtime.operators.operator_chain import refuser
 from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
 from tests.chaos.harness import read
 from tests.marks import campaign

@@ -16,8 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import And, EqualTo
 
-from kafka_eos.audit import Check, Conclusion, Verdict, relations
-from kafka_eos.connectors.files.s3.client import Address, Bucket
+from kafka_eos.audit import Check, Conclusion, Verdict
+from kafka_eos.audit.checks import database_tables as relations
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket
 from tests.audit.job import Job
 from tests.contract import s3_server
 from tests.producers import in_order

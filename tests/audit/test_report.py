@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.audit.deaths import deaths
-from kafka_eos.audit.report import Context, write
-from kafka_eos.audit.timeline import life
-from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, judge
+from kafka_eos.audit.checks.verdict import Check, Evidence, NotPossible, Observations, Offender, judge
+from kafka_eos.audit.facts.process_deaths import deaths
+from kafka_eos.audit.report.charts import life
+from kafka_eos.audit.report.report_files import Context, write
 
 HOSTILE = '<script>alert("x")</script>'
 EVENTS = [

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
-from kafka_eos.ids import SplitId
+from kafka_eos.core.ids import SplitId
 from tests.audit.job import Ends, Input, Job, Out, epoch
 from tests.audit.job import out as made
 from tests.audit.spoilt import Corruption, Outs, found, shown, some_or_every, spoilt, without

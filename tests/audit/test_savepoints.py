@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.cli.savepoint import make_offline
-from kafka_eos.state.reader import SavepointBuilder, Snapshot
+from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
 from tests.audit.job import Job, Out
 from tests.chaos.harness import create_topic, read

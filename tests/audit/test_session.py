@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Conclusion
-from kafka_eos.audit.session import session
+from kafka_eos.audit.cluster.spark_session import session
 from kafka_eos.audit.topics import Question, audit_topics
 from tests.audit.conftest import Totals
 from tests.audit.test_ending import command

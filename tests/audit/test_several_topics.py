@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 from tests.audit.job import Job
 from tests.audit.ran import told_by
 from tests.chaos.harness import read

@@ -23,7 +23,7 @@ HEAD = """
 import msgspec
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.operators.functions import ProcessFunction
+from kafka_eos.plan.process_functions import ProcessFunction
 
 class Order(msgspec.Struct):
     user: str

@@ -14,20 +14,21 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.app import load
+from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.storage import FileRef
 from kafka_eos.audit import Conclusion, Verdict
+from kafka_eos.audit.checks.verdict import StateCheck
 from kafka_eos.audit.state import audit_state
-from kafka_eos.audit.verdict import StateCheck
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.cli.savepoint import make_offline
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import FileRef, InFlight
-from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec
-from kafka_eos.state import memory
-from kafka_eos.state.handles import opened
-from kafka_eos.state.keygroups import row_keys
+from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.codecs import Counted, KeyCodec, MsgpackCodec
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load
+from kafka_eos.runtime.state import memory_store as memory
+from kafka_eos.runtime.state.key_groups import row_keys
+from kafka_eos.runtime.state.stored_rows import opened
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
 from tests.audit.job import Job
 from tests.waiting import PATIENCE
 

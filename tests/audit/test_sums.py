@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.legible import text_of
-from kafka_eos.audit.sums import floats, same_value, value_hash
-from kafka_eos.schemas import AvroCodec, MsgpackCodec
+from kafka_eos.audit.tables.float_tolerance import floats, same_value, value_hash
+from kafka_eos.audit.tables.readable_values import text_of
+from kafka_eos.codecs import AvroCodec, MsgpackCodec
 
 Pair = tuple[bytes | None, bytes | None]
 

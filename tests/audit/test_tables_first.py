@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.audit.recompute import tables_first
+from kafka_eos.audit.tables.expected_outputs import tables_first
 
 COLUMNS = "grp string, stage string, source string, s_topic string, s_partition int, lane int"
 ROWS = [

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic
-from kafka_eos.app import load
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.cut import cut
 from kafka_eos.audit.state import audit_state
-from kafka_eos.ids import AppRef
-from kafka_eos.provenance import HEADER, parse
+from kafka_eos.audit.tables.plan_cut import cut
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.provenance import HEADER, parse
+from kafka_eos.runtime.program import load
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import FED_AT, Job, Out
 from tests.chaos.harness import read

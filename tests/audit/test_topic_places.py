@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from kafka_eos.abc.committer import Spread
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.places import Placing
-from kafka_eos.audit.regimes import Regime
+from kafka_eos.audit.facts.partitioning_history import Regime
+from kafka_eos.audit.tables.partition_placement import Placing
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.audit.topics.placings import placings
-from kafka_eos.interfaces import Spread
+from kafka_eos.audit.topics.partitioning_history import placings
 from tests.audit.job import Job, Out, epoch, out
 from tests.audit.pair import first, found
 from tests.waiting import PATIENCE

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion, Verdict
+from kafka_eos.audit.checks.verdict import Observations, judge
 from kafka_eos.audit.topics import Question, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
-from kafka_eos.audit.verdict import Observations, judge
 from kafka_eos.cli import app as cli
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 from tests.audit.job import Out
 from tests.audit.pair import EARLIER, ORDERS, Pair, first, found
 from tests.marks import campaign

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.checkpoints import paths
-from kafka_eos.interfaces import Codec
-from kafka_eos.schemas import AvroCodec, JsonCodec
+from kafka_eos.codecs import AvroCodec, JsonCodec
+from kafka_eos.storage import object_names as paths
 from tests.audit.job import Job
 from tests.audit.ran import Ran, Rows, fed_at, told_by
 from tests.marks import campaign
@@ -61,7 +61,7 @@ sums = orders.key_by(lambda order: order.user).fold(
     emit=Shown)
 sums.sink(KafkaSink("{output}", value=Shown, key=lambda row: row.user), name="out")
 """
-BINARY = PARTS.replace("import msgspec", "import msgspec\nfrom kafka_eos.schemas import AvroCodec").replace(
+BINARY = PARTS.replace("import msgspec", "import msgspec\nfrom kafka_eos.codecs import AvroCodec").replace(
     "value=Shown", "value=AvroCodec(Shown)"
 )
 ROUNDS, USERS = 3, 4

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
-from kafka_eos.provenance import parse
+from kafka_eos.core.provenance import parse
 from tests.audit.job import Job
 from tests.audit.spoilt import Corruption, Outs, Spoil, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN, at, other, said, sale

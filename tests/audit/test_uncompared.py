@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Conclusion
-from kafka_eos.ids import SplitId
+from kafka_eos.core.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out
 from tests.marks import campaign
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.app import load
+from kafka_eos.abc.state import StateHandle
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.tasks import ignore
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import AppRef, Epoch, SplitId, Term
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import Pace
+from kafka_eos.audit.tables.python_tasks import ignore
+from kafka_eos.core.ids import AppRef, Epoch, SplitId, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Batch, RawOrigin, RawRecord
 from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch, RawOrigin, RawRecord
-from kafka_eos.state.backends import open_backend
+from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.program import load
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.audit.job import FED_AT, Job, Out, epoch
 from tests.audit.spoilt import Outs, found, shown
 

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.audit.verdict import Check, Conclusion, Evidence, NotPossible, Observations, Offender, Uncompared, judge
+from kafka_eos.audit.checks.verdict import (
+    Check,
+    Conclusion,
+    Evidence,
+    NotPossible,
+    Observations,
+    Offender,
+    Uncompared,
+    judge,
+)
 
 CLEAN = Observations(
     inputs=10,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.windows.assign import sessions, windows_of
-from kafka_eos.interfaces.assigners import Days, Early, Paned, Sliding, Tumbling
+from kafka_eos.audit.tables.windows.window_assignment import sessions, windows_of
+from kafka_eos.plan.window_assigners import Days, Early, Paned, Sliding, Tumbling
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, settle, unsettled
+from kafka_eos.audit.checks.verdict import Evidence, Offender
+from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, settle, unsettled
 from kafka_eos.audit.topics import Question, audit_topics
-from kafka_eos.audit.topics.auditor import _compacted_away
-from kafka_eos.audit.topics.window import reading_ends, window
-from kafka_eos.audit.verdict import Evidence, Offender
-from kafka_eos.errors import ConfigError
+from kafka_eos.audit.topics.offset_window import reading_ends, window
+from kafka_eos.audit.topics.topic_audit import _compacted_away
+from kafka_eos.core.errors import ConfigError
 from tests.audit.job import FED_AT, Out
 from tests.audit.pair import EARLIER, ORDERS, Pair, found
 from tests.marks import campaign

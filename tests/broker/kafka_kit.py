@@ -10,22 +10,16 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource, Record
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    Committer,
-    JobContext,
-    Outcome,
-    Positions,
-    Reader,
-    Services,
-    TaskContext,
-    Writer,
-)
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch, RawRecord
 from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 

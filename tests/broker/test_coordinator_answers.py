@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from kafka_eos.connectors.kafka.committer import FENCED_MS
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.transactions import Verdict, judged
-from kafka_eos.devbroker import Broker
+from kafka_eos.connectors.kafka.rpc.transaction_status import Verdict, judged
+from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
+from kafka_eos.devtools.broker import Broker
 from tests.broker.transaction_kit import (
     Writer,
     committed_values,

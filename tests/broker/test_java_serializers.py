@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel, Field
 
-from kafka_eos.schemas import Registry, avro, json_schema, protobuf
+from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from tests import protobuf_witness
 from tests.avro_witness import record
 from tests.java_serdes import JavaSerdes, java_serdes

@@ -13,14 +13,17 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from kafka_eos.abc.committer import Committable, Committer, Unstored
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, dead_letter
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.settings import free_ports
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Committable, Committer, JobContext, Services, Unstored, Writer
-from kafka_eos.origins import decode, opened
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.provenance_blocks import decode, opened
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.broker.settings import free_ports
 from tests.broker.kafka_kit import batch, commit, epoch, job, task
 from tests.chaos.forgetful import ForgetfulProxy
 from tests.chaos.harness import create_topic

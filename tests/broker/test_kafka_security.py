@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.rpc import KafkaRequests, asking
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, LoginRefused
-from kafka_eos.interfaces import Services
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc import retrying_request as asking
+from kafka_eos.core.errors import ConfigError, LoginRefused
 from tests.broker.kafka_kit import job, read, send, task
 from tests.certificates import Pair
 from tests.chaos.harness import create_topic

@@ -11,28 +11,21 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.committer import Committable, Committer, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.services import Resources, Services
+from kafka_eos.abc.sink import Attended, Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
-from kafka_eos.connectors.kafka.committer import FENCED_MS
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.sizes import batch_bytes
-from kafka_eos.devbroker import Broker
-from kafka_eos.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import (
-    Attended,
-    Committable,
-    Committer,
-    JobContext,
-    Outcome,
-    Resources,
-    Services,
-    Standing,
-    Writer,
-)
-from kafka_eos.limits import LIMITS
-from kafka_eos.provenance import parse
-from kafka_eos.records import Batch, Rejected
+from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
+from kafka_eos.connectors.kafka.sink.record_sizes import batch_bytes
+from kafka_eos.core.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.provenance import parse
+from kafka_eos.core.records import Batch, Rejected
+from kafka_eos.devtools.broker import Broker
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
 from tests.marks import campaign

@@ -18,18 +18,22 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_eos import Pipeline
-from kafka_eos.calls import ESCAPED
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.connectors.kafka import KafkaSource, survey
-from kafka_eos.connectors.kafka.client import BrokerWatch
+from kafka_eos._util.bulk_calls import ESCAPED
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.services import RejectRecord, Services
+from kafka_eos.abc.source import Reader
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.client.librdkafka import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.coordinator.inputs import Inputs
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.sources import Sources
-from kafka_eos.errors import ConfigError, InputLost, PoisonRecord, Retryable
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import JobContext, Positions, Reader, RejectRecord, Services
-from kafka_eos.records import RawRecord
+from kafka_eos.connectors.kafka.source import topic_survey as survey
+from kafka_eos.coordination.inputs import Inputs
+from kafka_eos.coordination.sources import Sources
+from kafka_eos.core.errors import ConfigError, InputLost, PoisonRecord, Retryable
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import RawRecord
+from kafka_eos.storage.job_records import Manifest
 from kafka_eos.testing import MemorySink
 from tests.broker.kafka_kit import epoch, job, read, read_to, send, show, task
 from tests.broker.transaction_kit import new_writer, write

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.devbroker import Broker
-from kafka_eos.errors import Fenced, RestartFromCheckpoint
-from kafka_eos.ids import JobIdentity, Term
-from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing, Writer
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.core.errors import Fenced, RestartFromCheckpoint
+from kafka_eos.core.ids import JobIdentity, Term
+from kafka_eos.devtools.broker import Broker
 from tests.broker.kafka_kit import batch, commit, epoch, prepare, show, task
 from tests.broker.transaction_kit import create_topic
 from tests.waiting import eventually

@@ -8,16 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.connection import Connection
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, Standing
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.storage.job_storage import MemoryStorage
 from tests.broker.transaction_kit import committed_values, new_writer, write
 
 SCOPE = "kafka:here"

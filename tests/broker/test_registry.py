@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas import Registry, avro, json_schema, protobuf
+from kafka_eos.core.errors import ConfigError
 from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, told, written
 from tests.broker.kafka_kit import job

@@ -19,15 +19,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.names import mark
-from kafka_eos.connectors.kafka.pool import Warm
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.job_names import mark
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint
-from kafka_eos.ids import JobIdentity, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
+from kafka_eos.core.ids import JobIdentity, Term
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused, running
 from tests.secured import LIMITED, PASSWORD, Secured

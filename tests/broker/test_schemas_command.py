@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app
-from kafka_eos.errors import RegistryAway
-from kafka_eos.schemas import Registry
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
-from kafka_eos.state.builder import SavepointBuilder
+from kafka_eos.codecs import Registry
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
+from kafka_eos.core.errors import RegistryAway
+from kafka_eos.savepoints.builder import SavepointBuilder
 from tests.avro_witness import Schema, record
 from tests.registry_server import RegistryServer
 
@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from kafka_eos import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.codecs import Registry, avro
 
 registry = Registry("{url}")
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kafka_eos.connectors.kafka.pool import Warm, WarmPool
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.core.errors import RestartFromCheckpoint
 
 
 def test_a_producer_goes_with_its_last_reference_and_not_when_the_garbage_collector_finds_it(bootstrap: str) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.transactions import Description, Transaction
+from kafka_eos.connectors.kafka.rpc.transaction_status import Description, Transaction
 from tests.waiting import PATIENCE, eventually
 
 

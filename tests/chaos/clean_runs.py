@@ -31,14 +31,14 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_eos.app import load
 from kafka_eos.audit import Conclusion, Verdict, audit
-from kafka_eos.audit.session import open_session
-from kafka_eos.audit.topics.auditor import audit_topics
+from kafka_eos.audit.cluster.spark_session import open_session
 from kafka_eos.audit.topics.question import Question
-from kafka_eos.devbroker import Broker
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.audit.topics.topic_audit import audit_topics
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import AppRef
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.runtime.program import load
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import Running, events, make_job, nothing_left, signal_worker
 from tests.chaos.test_savepoints import second_life, trigger

@@ -19,8 +19,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.logs import LocalLog
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.rolling_log import LocalLog
 from tests.chaos.positions import ends
 from tests.producers import in_order
 from tests.waiting import PATIENCE

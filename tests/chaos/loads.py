@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from tests.chaos import machines
 from tests.chaos.harness import Job, create_topic
 from tests.chaos.running import make_job

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from kafka_eos.app import load
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.exchange import in_flight
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.operators.fold import STATE
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.ids import AppRef
 from kafka_eos.plan import Fold, Plan
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.operators.fold import STATE
+from kafka_eos.runtime.program import load
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_records import Manifest
 from tests.chaos.harness import Job, read
 from tests.chaos.running import manifests, storage
 

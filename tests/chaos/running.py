@@ -20,11 +20,11 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaException
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.status import read_status
+from kafka_eos.coordination.status_file import read_status
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import APPS, TRACES, Job, check, create_topic, feed, open_transactions
 from tests.chaos.positions import following
@@ -208,7 +208,7 @@ def frozen(pid: int) -> bool:
 
 def signal_worker(pid: int, number: signal.Signals) -> None:
     """Signal a job's worker, if it still is a worker of ours."""
-    assert b"kafka_eos.embedded.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert b"kafka_eos.embedded.worker_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     os.kill(pid, number)
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
 
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 from tests.chaos.harness import Job, open_transactions
 from tests.chaos.loads import Customers, Load, Payments
 from tests.chaos.running import Running, nothing_left, signal_worker

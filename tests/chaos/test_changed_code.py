@@ -20,7 +20,7 @@ import sys
 from kafka_eos import Pipeline
 from kafka_eos.testing import ListSource, MemorySink
 
-in_a_worker = "kafka_eos.embedded.worker" in sys.orig_argv
+in_a_worker = "kafka_eos.embedded.worker_main" in sys.orig_argv
 pipeline = Pipeline("unlike", parallelism=2)
 for name in sorted(("a", "b"), reverse=in_a_worker):
     pipeline.source(ListSource([1]), name=name).sink(MemorySink(), name=f"out-{name}")

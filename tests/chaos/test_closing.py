@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.operators.firing import EVENT_STATE
-from kafka_eos.state.evolution import UNFIRED
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
+from kafka_eos.runtime.state.schema_evolution import UNFIRED
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import manifests, running
 from tests.chaos.test_savepoints import kafka_eos, second_life, trigger

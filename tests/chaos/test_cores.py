@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kafka_eos.cores import usable_cores
+from kafka_eos._util.cpu_quota import usable_cores
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import check_all, manifests
 

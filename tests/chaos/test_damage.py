@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import paths
 from kafka_eos.cli import app
+from kafka_eos.storage import object_names as paths
 from tests.chaos.harness import Job, feed, open_transactions
 from tests.chaos.running import (
     check_all,

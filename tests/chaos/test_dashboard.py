@@ -12,13 +12,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.savepoints import verify
-from kafka_eos.coordinator.status import STATUS
-from kafka_eos.ui.actions import Actions
-from kafka_eos.ui.looks import Looks
-from kafka_eos.ui.pages import Pages
-from kafka_eos.ui.server import serving
+from kafka_eos.coordination.status_file import STATUS
+from kafka_eos.monitoring.dashboard.job_actions import Actions
+from kafka_eos.monitoring.dashboard.routes import Pages
+from kafka_eos.monitoring.dashboard.server import serving
+from kafka_eos.monitoring.dashboard.shared_polling import Looks
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.savepoint_files import verify
 from tests.browser import CHROMIUM, Page, browser
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import running, signal_worker

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.records import Record
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.core.records import Record
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.marks import campaign
 from tests.producers import in_order

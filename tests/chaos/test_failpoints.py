@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.failpoints import POINTS
+from kafka_eos._util.failpoints import POINTS
 from tests.chaos.harness import Job, aborted, check, create_topic, feed
 from tests.chaos.running import outputs
 from tests.marks import campaign

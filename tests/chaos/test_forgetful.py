@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.settings import free_ports
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.broker.settings import free_ports
 from tests.broker import kafka_kit as kit
 from tests.chaos.forgetful import ForgetfulProxy
 from tests.chaos.harness import Job, create_topic, feed

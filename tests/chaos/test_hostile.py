@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.interfaces import InHeaders
-from kafka_eos.schemas import Registry, avro, json_schema, protobuf
+from kafka_eos.abc.codec import InHeaders
+from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from tests.chaos.harness import Job, create_topic, open_transactions, read
 from tests.producers import in_order
 from tests.registry_server import RegistryServer
-from tests.unit.schemas.test_hostile import PAYLOADS, Tree, headers, message, payloads, tree
+from tests.unit.codecs.test_hostile import PAYLOADS, Tree, headers, message, payloads, tree
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.storm import PAYMENTS, Steps, in_storms, rescaled
 from tests.chaos.test_windows import FEW, STEPS, name_of

@@ -18,10 +18,10 @@ from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from kafka_eos.addresses import options
-from kafka_eos.checkpoints import paths
-from kafka_eos.connectors.files.s3.client import Address
-from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos._util.store_urls import options
+from kafka_eos.connectors._lake.file_names import CONTROL
+from kafka_eos.connectors.files.s3.bucket import Address
+from kafka_eos.storage import object_names as paths
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.running import has_output, manifests, standing, storage

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors._lake.file_names import CONTROL
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.test_tables import A_RECOVERY, AN_EPOCH, doctor

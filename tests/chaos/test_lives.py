@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Identity
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Identity
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, events, manifests, refused, running, storage

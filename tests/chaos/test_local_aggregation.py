@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.exchange import in_flight
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.operators.fold import STATE
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.provenance import HEADER, parse
 from kafka_eos.plan import Fold, Plan
-from kafka_eos.provenance import HEADER, parse
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.operators.fold import STATE
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_records import Manifest
 from tests.chaos.harness import Job, read
 from tests.chaos.offline import plan_of
 from tests.chaos.running import check_all, manifests, nothing_left, refused, storage

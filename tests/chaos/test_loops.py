@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.app import load
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.devbroker import Broker
-from kafka_eos.exchange import in_flight
-from kafka_eos.ids import AppRef
+from kafka_eos.core.ids import AppRef
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.program import load
+from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.testing import run_local
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import MOST_STARTS, Invalid, Job, create_topic, feed, open_transactions, read

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.storage.job_records import Manifest
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, events, has_output, manifests, refused, standing
 

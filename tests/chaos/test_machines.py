@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from docs.examples import state_machine
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 from kafka_eos.testing import run_local
 from tests.chaos import machines
 from tests.chaos.loads import Customers

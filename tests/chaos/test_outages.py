@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.devbroker import Broker
+from kafka_eos.devtools.broker import Broker
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, running, storage
 from tests.marks import campaign

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.provenance import HEADER, parse
+from kafka_eos.core.provenance import HEADER, parse
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, create_topic, read
 from tests.chaos.running import audit_passes, manifests, nothing_left

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.storage import object_names as paths
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, feed, open_transactions, read
 from tests.chaos.running import (

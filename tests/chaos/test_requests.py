@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.requests import Stop, Unanswered
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_requests import Stop, Unanswered
+from kafka_eos.storage import savepoint_files as savepoints
 from tests.chaos.harness import APPS, TRACES, Job
 from tests.chaos.running import Running, manifests, running
 from tests.chaos.test_savepoints import kafka_eos

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.ids import SplitId
-from kafka_eos.state.reader import SavepointBuilder, Snapshot
+from kafka_eos.core.ids import SplitId
+from kafka_eos.savepoints import SavepointBuilder, Snapshot
+from kafka_eos.storage import savepoint_files as savepoints
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import APPS, Job, check, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, has_output, manifests, running, standing

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.storage import object_names as paths
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused, running

@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.storage import object_names as paths
 from tests.chaos import test_http, test_lake, test_lake_in_bucket
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, expected, read
@@ -103,7 +103,7 @@ def workers_of(run: Running) -> list[int]:
     """The workers that a supervisor has now, whether or not it says so."""
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     command = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [int(pid) for pid, line in command.items() if b"kafka_eos.embedded.worker" in line]
+    return [int(pid) for pid, line in command.items() if b"kafka_eos.embedded.worker_main" in line]
 
 
 def _until(run: Running, condition: Callable[[], bool], what: str) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator.status import STATUS
-from kafka_eos.ui import reading
+from kafka_eos.coordination.status_file import STATUS
+from kafka_eos.monitoring.dashboard import job_directories as reading
+from kafka_eos.storage import object_names as paths
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, check, read
 from tests.chaos.running import Running, audit_passes, check_all, refused, running

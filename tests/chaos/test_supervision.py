@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_eos.checkpoints import paths
+from kafka_eos.storage import object_names as paths
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, check, open_transactions, read
 from tests.chaos.running import check_all, frozen, has_output, manifests, outputs, refused, running, standing

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.cli.savepoint import make_offline
-from kafka_eos.settings import Settings
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.config.settings import Settings
+from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import Storm

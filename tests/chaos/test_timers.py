@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.coordinator.status import read_status
-from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.coordination.status_file import read_status
+from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
+from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import PAYMENTS, Steps, Storm, in_storms, rescaled

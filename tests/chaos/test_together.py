@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.provenance import HEADER, parse
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.core.provenance import HEADER, parse
+from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import running
 from tests.chaos.storm import Storm

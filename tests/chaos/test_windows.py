@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.provenance import HEADER, TIMERS, parse
+from kafka_eos.core.provenance import HEADER, TIMERS, parse
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.storm import PAYMENTS, Steps, in_storms, rescaled
 

@@ -25,8 +25,8 @@ from kio.schema.list_partition_reassignments.v0.request import ListPartitionReas
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.settings import free_ports
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.broker.settings import free_ports
 from tests.waiting import eventually
 from tests.wire import asked_any, ongoing
 

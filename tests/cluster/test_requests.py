@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.positions import position, split_id
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.connectors.kafka.source.positions import position, split_id
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from tests.broker.kafka_kit import show
 from tests.chaos.harness import Job
 from tests.chaos.positions import shown

@@ -41,7 +41,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
+from kafka_eos.api.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 

@@ -18,12 +18,12 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.app import load
-from kafka_eos.cli.savepoint import make_offline
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import AppRef
-from kafka_eos.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
-from kafka_eos.settings import Settings
+from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
+from kafka_eos.runtime.program import load
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row

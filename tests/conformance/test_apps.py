@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.terminal.ending import EXIT_USER
+from kafka_eos.monitoring.terminal.exit_codes import EXIT_USER
 from tests.chaos.harness import APPS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import make_job
 from tests.conformance.cases import Claim, Counts, Row, distinct, field, final, in_order, same, value

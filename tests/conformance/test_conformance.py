@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, N
 from tests.conformance.gaps import GAPS
 from tests.conformance.runs import ENGINES, REFERENCE, CannotRun, Runs, differences

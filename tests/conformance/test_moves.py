@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.app import load
 from kafka_eos.audit import audit
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.runtime.program import load
+from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, Case, Fed
 from tests.conformance.runs import REFERENCE, Run, Runs, differences, feed
 from tests.marks import campaign

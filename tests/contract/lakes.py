@@ -17,15 +17,17 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.sink import Sink, Writer
+from kafka_eos.connectors._lake.committer import LakeCommitter
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
-from kafka_eos.connectors.lake.committer import LakeCommitter
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Sink, Standing, TaskContext, Writer
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.rest_catalog import RestCatalog
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])

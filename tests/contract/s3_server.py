@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kafka_eos.devbroker.jars import cache_dir
+from kafka_eos._util.jvm.jars import cache_dir
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "kafka-eos-test", "AWS_SECRET_ACCESS_KEY": "kafka-eos-test-secret"}
 BUCKET = "checkpoints"

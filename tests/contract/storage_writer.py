@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kafka_eos.checkpoints.arrow import PyArrowStore
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.remote import RemoteStorage
-from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.pyarrow_store import PyArrowStore
+from kafka_eos.storage.remote_storage import RemoteStorage
+from kafka_eos.storage.storage_factory import open_storage
 
 
 def open_for(where: str) -> JobStorage:

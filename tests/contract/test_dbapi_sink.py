@@ -18,23 +18,17 @@ import psycopg
 import pytest
 
 from docs.examples.sqlite_sink import Sqlite
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.dbapi import Connection, DbApiSink
-from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Json,
-    LifeState,
-    Outcome,
-    Services,
-    Standing,
-    TaskContext,
-)
-from kafka_eos.records import Batch
+from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.marks import campaign
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake.file_names import Promise, partition
 from kafka_eos.connectors.delta import DeltaSink
-from kafka_eos.connectors.lake.names import Promise, partition
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import at, commit
 
 JOB = JobContext("orders", Term(1), {})

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors.delta import DeltaSink
-from kafka_eos.connectors.files.s3.client import Address, Bucket
-from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import JobContext, Json, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract import s3_server
 from tests.contract.lakes import COLUMNS, DeltaLake, at, commit, expect_fences
 from tests.marks import campaign

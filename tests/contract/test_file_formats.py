@@ -24,15 +24,18 @@ import pytest
 import sink_factories
 from pydantic import BaseModel
 
+from kafka_eos.abc.committer import CommitPermit, Committable
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet, Roll
-from kafka_eos.connectors.files.names import Promise
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Json, Services, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.connectors.files.file_names import Promise
+from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.contract import TWO_PROCESSES
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.check_sink import TWO_PROCESSES
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import LifeState
 from kafka_eos.connectors.files import FileSink
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, LifeState, Outcome, Standing, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
 FIRST = EpochId(Epoch(1), Term(1))

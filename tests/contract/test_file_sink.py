@@ -17,9 +17,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.codecs import AvroCodec, StrCodec
 from kafka_eos.connectors.files import FileSink, disk
-from kafka_eos.connectors.files.committer import FileCommitter
-from kafka_eos.errors import (
+from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.core.errors import (
     Bug,
     CommittableLost,
     ConfigError,
@@ -29,22 +33,11 @@ from kafka_eos.errors import (
     PoisonRecord,
     Retryable,
 )
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    Committer,
-    JobContext,
-    Outcome,
-    Services,
-    Standing,
-    TaskContext,
-)
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.provenance import parse
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.provenance import parse
-from kafka_eos.records import Batch
-from kafka_eos.schemas import AvroCodec, StrCodec
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 POINTS = ("sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 
@@ -536,8 +529,8 @@ def test_a_zombie_learns_that_a_newer_term_removed_its_file(tmp_path: Path) -> N
 
 _WRITE = """
 import sys
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.testing.trial import SinkUnderTest, Trial, epoch_id
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.testing.sink_harness import SinkUnderTest, Trial, epoch_id
 trial = Trial(SinkUnderTest("kafka_eos.connectors.files:FileSink", {"directory": sys.argv[1]}, list), "orders")
 try:
     trial.prepare(trial.writer(), epoch_id(1), 0, 3)

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.committer import Committable, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.files import FileSink, disk
-from kafka_eos.errors import CommittableLost, Retryable
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, JobContext, Standing, TaskContext
+from kafka_eos.core.errors import CommittableLost, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.power_cuts import Recording, breaks, broken, recorded
 
 EPOCH = EpochId(Epoch(1), Term(1))

@@ -24,15 +24,17 @@ import pydantic
 import pytest
 from pydantic import BaseModel, Field
 
+from kafka_eos.abc.committer import CommitPermit
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import FileSink, FileSource
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.testing import SourceUnderTest, check_source
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import seeds
-from tests.unit.schemas.test_hostile import Memory
+from tests.unit.codecs.test_hostile import Memory
 
 CTX = JobContext("job", Term(1), {})
 

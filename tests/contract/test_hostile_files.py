@@ -17,12 +17,12 @@ import pyarrow.parquet
 import pytest
 
 from kafka_eos.connectors.files import FileSource
-from kafka_eos.connectors.files.formats.avro import _bytes as sized
-from kafka_eos.connectors.files.formats.avro import _long as long
-from kafka_eos.connectors.files.row_formats import reading
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.files.formats.avro_format import _bytes as sized
+from kafka_eos.connectors.files.formats.avro_format import _long as long
+from kafka_eos.connectors.files.source.row_formats import reading
+from kafka_eos.core.errors import ConfigError
 from tests.contract.test_file_source import opened, read
-from tests.unit.schemas.test_hostile import Memory
+from tests.unit.codecs.test_hostile import Memory
 
 SYNC = bytes(range(16))
 MIB = 1 << 20

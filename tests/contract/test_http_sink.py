@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._outbox.committer import OutboxCommitter
 from kafka_eos.connectors.http import HttpSink
-from kafka_eos.connectors.http.answers import Meaning, meaning, pause
-from kafka_eos.connectors.outbox.committer import OutboxCommitter
-from kafka_eos.errors import Bug, ConfigError, GotFurther, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.connectors.http.responses import Meaning, meaning, pause
+from kafka_eos.core.errors import Bug, ConfigError, GotFurther, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SinkUnderTest, check_sink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 from tests.receiver import Receiver, receiving
@@ -287,7 +288,7 @@ def test_a_receiver_that_is_away_is_waited_for_and_at_the_start_it_ends_it(tmp_p
 
 
 def test_a_stretch_of_sending_ends_with_how_far_it_is(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_eos.connectors.outbox.committer.AT_A_STRETCH", -1.0)
+    monkeypatch.setattr("kafka_eos.connectors._outbox.committer.AT_A_STRETCH", -1.0)
     sink = kit.sink()
     committable = kit.prepared(sink, 1, 2)
     with committer_of(sink) as committer:

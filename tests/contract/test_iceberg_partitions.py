@@ -17,15 +17,16 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType, TimestamptzType
 
+from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake.lake_table import Fit
 from kafka_eos.connectors.iceberg import IcebergSink
+from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
 from kafka_eos.connectors.iceberg.partitions import Spec, parsed
-from kafka_eos.connectors.iceberg.table import IcebergTable
-from kafka_eos.connectors.lake.tables import Fit
-from kafka_eos.errors import ConfigError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import ConfigError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import IcebergLake, at, commit
 
 JOB = JobContext("orders", Term(1), {})

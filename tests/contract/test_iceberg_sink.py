@@ -19,14 +19,15 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
+from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake.lake_table import LakeLife, Overtaken
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
-from kafka_eos.connectors.iceberg.places import in_bucket, local_path, store_of
-from kafka_eos.connectors.lake.tables import LakeLife, Overtaken
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import JobContext, Outcome, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import IcebergLake, Life, RestLake, at, commit, permit
 from tests.contract.rest_catalog import Land
 

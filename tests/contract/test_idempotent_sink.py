@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Refused, Row
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, Guarantee, JobContext, Outcome, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.contract import TWO_PROCESSES
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.check_sink import TWO_PROCESSES
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 

@@ -10,10 +10,11 @@ from threading import Barrier
 
 import pytest
 
-from kafka_eos.connectors.lake.committer import LakeCommitter
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._lake.committer import LakeCommitter
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import Term
 from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, permit, standings
 from tests.contract.test_lake_upserts import KeyedDelta, KeyedIceberg, left
 from tests.marks import campaign

@@ -14,13 +14,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.connectors._lake import file_names as names
+from kafka_eos.connectors._lake.file_names import CONTROL
+from kafka_eos.connectors._lake.lake_table import DataFile, LakeLife, Overtaken
 from kafka_eos.connectors.delta import DeltaSink
-from kafka_eos.connectors.lake import names
-from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.connectors.lake.tables import DataFile, LakeLife, Overtaken
-from kafka_eos.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import Committable, JobContext, LifeState, Outcome, Standing
+from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.core.ids import Term
 from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, RestLake, at, commit, permit, standings
 from tests.marks import campaign
 
@@ -402,8 +404,8 @@ def test_a_writer_that_finds_its_note_gone_leaves_no_file(lake: Lake, life: Life
 
 
 def _batch():  # type: ignore[no-untyped-def]
-    from kafka_eos.records import Batch
-    from kafka_eos.testing.sources import ListOrigin
+    from kafka_eos.core.records import Batch
+    from kafka_eos.testing.list_source import ListOrigin
 
     values = [{"id": 1, "text": "1"}]
     return Batch(values, range(1), ListOrigin("in", "list", 0, 0, values))

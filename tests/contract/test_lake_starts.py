@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._lake.file_names import CONTROL
+from kafka_eos.connectors._lake.lake_sink import LakeSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
-from kafka_eos.connectors.lake.names import CONTROL
-from kafka_eos.connectors.lake.sink import LakeSink
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import Term
 from tests.contract import s3_server
 from tests.contract.lakes import COLUMNS, DeltaLake, IcebergLake, Lake
 

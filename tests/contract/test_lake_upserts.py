@@ -16,17 +16,19 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.transaction import AddAction
 from pyiceberg.types import LongType
 
+from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake import committer as committing
+from kafka_eos.connectors._lake.file_names import CONTROL, Promise
+from kafka_eos.connectors._lake.lake_table import Overtaken
+from kafka_eos.connectors._lake.staging import LakeStaging, StagedPart
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
-from kafka_eos.connectors.lake import committer as committing
-from kafka_eos.connectors.lake.names import CONTROL, Promise
-from kafka_eos.connectors.lake.staging import LakeStaging, StagedPart
-from kafka_eos.connectors.lake.tables import Overtaken
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import Committable, JobContext, Json, Outcome, Standing, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import DeltaLake, IcebergLake, Lake, Life, at, commit, permit, standings
 
 Row = tuple[int, str | None]

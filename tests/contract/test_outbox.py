@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._outbox import committer as outbox
+from kafka_eos.connectors._outbox.committer import OutboxCommitter
 from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Refused, Row
-from kafka_eos.connectors.outbox import committer as outbox
-from kafka_eos.connectors.outbox.committer import OutboxCommitter
-from kafka_eos.errors import ConfigError, GotFurther, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Standing, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import ConfigError, GotFurther, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 
 LIFE = JobIdentity("a" * 12)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.polling import PollingReader, PollingSource, _offset
-from kafka_eos.errors import ConfigError, InputLost, PoisonRecord
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Json, Positions, Services, TaskContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.core.errors import ConfigError, InputLost, PoisonRecord
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.testing import ContractBroken, SourceUnderTest, check_source
 
 CTX = JobContext("job", Term(1), {})

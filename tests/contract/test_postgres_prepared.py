@@ -14,10 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from kafka_eos.connectors.postgres import client, inserting, prepared
-from kafka_eos.demo.postgres import Postgres
-from kafka_eos.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
-from kafka_eos.interfaces import Committable, LifeState, Outcome, Standing
+from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.connectors.postgres import connection as client
+from kafka_eos.connectors.postgres.sink import direct_insert as inserting
+from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
+from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
+from kafka_eos.devtools.demo.postgres import Postgres
 from tests.contract.test_postgres_sink import (
     A,
     Account,

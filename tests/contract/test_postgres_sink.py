@@ -30,26 +30,20 @@ import msgspec
 import psycopg
 import pytest
 
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.demo.postgres import Postgres
-from kafka_eos.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    LifeState,
-    Outcome,
-    Services,
-    Standing,
-    TaskContext,
-)
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.devtools.demo.postgres import Postgres
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.testing.list_source import ListOrigin
 from tests.marks import campaign
 from tests.waiting import eventually
 

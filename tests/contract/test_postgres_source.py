@@ -18,11 +18,13 @@ from psycopg import conninfo, sql
 from pydantic import BaseModel
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresSource
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, InputLost, LoginRefused, PoisonRecord, Retryable
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, Services, TaskContext
-from kafka_eos.records import RawRecord, Record
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, InputLost, LoginRefused, PoisonRecord, Retryable
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import RawRecord, Record
 from kafka_eos.testing import ListSource, MemorySink, SourceUnderTest, check_source
 from tests.examples import seeds
 from tests.waiting import eventually

@@ -21,19 +21,21 @@ from psycopg import sql
 
 from docs.examples.sqlite_sink import make_sink
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import CommitsTogether, Committable, committed, probed
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint
-from kafka_eos.interfaces import CommitsTogether, Committable, Sink, TaskContext, committed, probed
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import DeltaLake, IcebergLake
 
 

@@ -15,25 +15,19 @@ import boto3
 import pytest
 import s3_server
 
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import LifeState
 from kafka_eos.connectors.files import FileSink, Roll
-from kafka_eos.connectors.files.s3.client import Bucket
-from kafka_eos.connectors.files.s3.names import UploadPromise
-from kafka_eos.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Json,
-    LifeState,
-    Outcome,
-    Standing,
-    TaskContext,
-)
-from kafka_eos.records import Batch
+from kafka_eos.connectors.files.s3.bucket import Bucket
+from kafka_eos.connectors.files.sink.s3_names import UploadPromise
+from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.contract import TWO_PROCESSES
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.check_sink import TWO_PROCESSES
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 

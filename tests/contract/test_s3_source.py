@@ -16,10 +16,11 @@ import pytest
 import s3_server
 from test_file_source import run_app
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import FileSource
-from kafka_eos.errors import InputLost, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext, Services, TaskContext
+from kafka_eos.core.errors import InputLost, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import Term
 from kafka_eos.testing import SourceUnderTest, check_source
 
 CTX = JobContext("job", Term(1), {})

@@ -21,11 +21,11 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 from kafka_eos.testing import ContractBroken, SinkUnderTest
+from kafka_eos.testing.sink_harness import Trial
 from kafka_eos.testing.sink_run import run_choices, run_steps
 from kafka_eos.testing.sink_schedules import AbortStep, CommitStep, NotifyStep, PrepareStep, SealStep, Step, WriteStep
-from kafka_eos.testing.trial import Trial
 from tests.examples import examples
 
 CHOICES = st.lists(st.integers(0, 1 << 20), min_size=25, max_size=90)

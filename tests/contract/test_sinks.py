@@ -17,9 +17,9 @@ from confluent_kafka import TopicPartition as End
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
-from kafka_eos.testing.contract import TWO_PROCESSES
+from kafka_eos.testing.check_sink import TWO_PROCESSES
 from tests.chaos.harness import read
 from tests.contract.lakes import IcebergLake
 from tests.examples import other_seeds

@@ -12,9 +12,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.interfaces import Position, Positions
+from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.testing import ContractBroken, ListSource, SourceUnderTest, check_source
-from kafka_eos.testing.sources import ListReader
+from kafka_eos.testing.list_source import ListReader
 from tests.examples import seeds
 from tests.producers import in_order
 from tests.waiting import PATIENCE

@@ -22,23 +22,27 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.limits import LIMITS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import s3_server
 import storage_writer
 
-from kafka_eos.checkpoints import objects, paths, provenance, retention
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.remote import RemoteStorage
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced, Retryable
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, Unstored
+from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import object_store as objects
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import retention
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
+from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.remote_storage import RemoteStorage
+from kafka_eos.storage.rolling_log import LocalLog
+from kafka_eos.storage.storage_factory import open_storage
 from tests.marks import campaign
 
 MIB = 1 << 20

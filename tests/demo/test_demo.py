@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from kafka_eos.audit import Conclusion
-from kafka_eos.demo import Options, Result, run_demo
+from kafka_eos.devtools.demo import Options, Result, run_demo
 
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(900)]
 

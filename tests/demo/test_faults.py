@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kafka_eos import failpoints
-from kafka_eos.demo.faults import CASTS, Fault, Victim, plan_faults
+from kafka_eos._util import failpoints
+from kafka_eos.devtools.demo.faults import CASTS, Fault, Victim, plan_faults
 
 both_engines = pytest.mark.parametrize("engine", CASTS)
 

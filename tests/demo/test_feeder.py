@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kafka_eos.demo.feeder import USERS, orders
+from kafka_eos.devtools.demo.order_feeder import USERS, orders
 
 
 def test_the_same_seed_makes_the_same_orders() -> None:

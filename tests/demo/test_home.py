@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.demo.home import Home, Options, check_port, children_of, parent_of, started_at
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.demo.directory import Home, Options, check_port, children_of, parent_of, started_at
 
 SLEEPER = [sys.executable, "-c", "input()"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.demo.chart import HEIGHT, WIDTH, draw
-from kafka_eos.demo.report import render
+from kafka_eos.devtools.demo.chart import HEIGHT, WIDTH, draw
+from kafka_eos.devtools.demo.report import render
 
 FACTS: dict[str, Any] = {
     "outcome": "PASS",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.verdict import Check, Conclusion, Evidence, Observations, Offender, Verdict, judge
-from kafka_eos.demo.faults import plan_faults
-from kafka_eos.demo.result import Ended, Result, Struck, conclude
+from kafka_eos.audit.checks.verdict import Check, Conclusion, Evidence, Observations, Offender, Verdict, judge
+from kafka_eos.devtools.demo.faults import plan_faults
+from kafka_eos.devtools.demo.result import Ended, Result, Struck, conclude
 
 PLAN = plan_faults(1)
 ORDERS = 1000

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.jars import RELEASES
-from kafka_eos.devbroker.probe import serves
-from kafka_eos.devbroker.settings import free_ports
-from kafka_eos.devbroker.waiting import wait_until
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.settings import free_ports
+from kafka_eos.devtools.broker.wait_until import wait_until
 from tests.marks import campaign
 from tests.producers import in_order
 
@@ -116,7 +116,7 @@ def test_a_daemon_is_found_again_by_its_directory_and_never_by_its_process_id(da
 @pytest.mark.campaign
 def test_a_daemon_outlives_who_started_it_and_others_do_not(tmp_path: Path) -> None:
     brokers = {daemon: Broker(tmp_path / f"daemon-{daemon}") for daemon in (True, False)}
-    script = "import sys; from pathlib import Path; from kafka_eos.devbroker import Broker\n" + "\n".join(
+    script = "import sys; from pathlib import Path; from kafka_eos.devtools.broker import Broker\n" + "\n".join(
         f"Broker(Path({str(broker.directory)!r}), daemon={daemon}).start()" for daemon, broker in brokers.items()
     )
     try:
@@ -203,6 +203,6 @@ def test_free_ports_are_different(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody listens on yet can be bound twice."""
     free = free_ports(2)
     chosen = iter([free[0], *free])
-    monkeypatch.setattr("kafka_eos.devbroker.settings.secrets.choice", lambda ports: next(chosen))
+    monkeypatch.setattr("kafka_eos.devtools.broker.settings.secrets.choice", lambda ports: next(chosen))
 
     assert free_ports(2) == free

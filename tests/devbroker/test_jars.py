@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.devbroker import fetch_jars
-from kafka_eos.devbroker.jars import CONFIGURATIONS, cache_dir, pinned_jars
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.devbroker.maven import VARIABLE, repository
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.jvm.jars import CONFIGURATIONS, cache_dir, pinned_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos._util.jvm.maven import VARIABLE, repository
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import fetch_jars
 from tests.marks import campaign
 
 
@@ -234,7 +234,7 @@ def test_without_a_client_the_error_says_how_to_name_a_repository(
 
 def test_a_broker_needs_nothing_of_the_other_extras() -> None:
     """Neither to fetch its jars nor to start."""
-    code = "import sys, kafka_eos.cli.broker, kafka_eos.devbroker.broker; print(*sys.modules)"
+    code = "import sys, kafka_eos.cli.broker, kafka_eos.devtools.broker.broker; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"pyspark", "pandas", "pyarrow", "jinja2"} & set(modules) == set()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.audit import session
-from kafka_eos.devbroker import classes
-from kafka_eos.devbroker.java import find_java
+from kafka_eos._util.jvm import class_cache as classes
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.audit.cluster import spark_session as session
 
 
 def test_a_damaged_archive_is_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

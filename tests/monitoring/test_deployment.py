@@ -26,12 +26,12 @@ from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator.lock import holder
-from kafka_eos.errors import Retryable, UserError
-from kafka_eos.metrics.server import PATHS
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.ending import exit_code
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.job_lock import holder
+from kafka_eos.core.errors import Retryable, UserError
+from kafka_eos.monitoring.metrics.http_server import PATHS
+from kafka_eos.monitoring.terminal.exit_codes import exit_code
+from kafka_eos.storage import object_names as paths
 from tests.waiting import PATIENCE, eventually
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_eos.metrics.catalogue import METRICS
+from kafka_eos.monitoring.metrics.catalogue import METRICS
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "docker/prometheus"

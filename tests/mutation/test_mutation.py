@@ -254,7 +254,7 @@ def test_results_last_as_long_as_the_file_and_its_tests(tmp_path: Path) -> None:
     ("file", "module"),
     [
         ("kafka_eos/protocol/lineage.py", "kafka_eos.protocol.lineage"),
-        ("connectors/files/committer.py", "kafka_eos.connectors.files.committer"),
+        ("connectors/files/committer.py", "kafka_eos.connectors.files.sink.committer"),
     ],
 )
 def test_a_file_is_replaced_under_the_name_that_it_is_imported_by(file: str, module: str) -> None:

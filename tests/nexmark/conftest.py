@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.nexmark.expected import Expected, Row
 from benchmarks.nexmark.generator import KINDS, Generator
 from benchmarks.nexmark.queries import QUERIES
-from kafka_eos.app import load
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.runs import in_log_order

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import kafka_eos.checkpoints.files as disk
-import kafka_eos.checkpoints.storage as storage
-import kafka_eos.coordinator.recovery as recovering
-import kafka_eos.coordinator.term as terms
-from kafka_eos.checkpoints import retention
+import kafka_eos.coordination.recovery as recovering
+import kafka_eos.coordination.terms as terms
+import kafka_eos.storage.job_storage as storage
+import kafka_eos.storage.local_files as disk
+from kafka_eos.abc.committer import Outcome
 from kafka_eos.connectors.files import FileCommitter
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.coordinator.commits import Finisher
-from kafka_eos.coordinator.epochs import Epochs
-from kafka_eos.coordinator.recovery import Recovery
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.interfaces import Outcome
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.recovery import Recovery
+from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.protocol import retention as rules
 from kafka_eos.protocol.commit import Commit, CommitPermit, Revoke, Stop
+from kafka_eos.storage import retention
 from tests.planted.planting import bug, instead_of
 
 # ---------------------------------------------------------------- the decision

@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import kafka_eos.connectors.kafka.sink as kafka_sink
-import kafka_eos.connectors.kafka.staging as staging
-import kafka_eos.connectors.kafka.writer as kafka_writer
-import kafka_eos.embedded.open_plan as open_plan
+import kafka_eos.connectors.kafka.sink.kafka_sink as kafka_sink
+import kafka_eos.connectors.kafka.sink.shared_transaction as staging
+import kafka_eos.connectors.kafka.sink.writer as kafka_writer
+import kafka_eos.runtime.worker.worker_runtime as open_plan
 from kafka_eos.connectors.files import FileWriter
-from kafka_eos.connectors.kafka.pool import Warm, WarmPool
-from kafka_eos.connectors.kafka.reader import KafkaReader
-from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.protocol.alignment import Mode
-from kafka_eos.state.backends import KeyedStateBackend
-from kafka_eos.state.values import CachedValueState
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.source.reader import KafkaReader
+from kafka_eos.core.errors import KafkaEosError
+from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.runtime.exchange.channels import Exchanges
+from kafka_eos.runtime.state.keyed_backend import KeyedStateBackend
+from kafka_eos.runtime.state.value_state import CachedValueState
 from tests.planted.planting import bug, instead_of, wait
 
 # ---------------------------------------------------------------- the barrier

@@ -13,16 +13,17 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos.app import Code
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.interfaces import Positions, Resources
+from kafka_eos.abc.services import Resources
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
-from kafka_eos.spark.epochs import EpochResult, together
-from kafka_eos.spark.levels import levels
+from kafka_eos.runtime.program import Code
+from kafka_eos.spark.epoch_job import EpochResult, together
 from kafka_eos.spark.messages import Quota, Report, Spec, decode_watermark
-from kafka_eos.spark.open_level import OpenLevel, Surroundings
-from kafka_eos.spark.rows import FRAME, WATERMARK, Outbox, Row
+from kafka_eos.spark.row_frames import FRAME, WATERMARK, Outbox, Row
+from kafka_eos.spark.stage_task import OpenLevel, Surroundings
+from kafka_eos.spark.stages import levels
+from kafka_eos.storage.job_storage import MemoryStorage
 from tests.schedules.job import IDENTITY, Job
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from kafka_eos import ProcessContext, ProcessFunction, Stream, Ttl, Window, global_
 from kafka_eos import rows as so_many_rows
-from kafka_eos.aggregates import Aggregate
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.interfaces.assigners import RowCount
-from kafka_eos.interfaces.state import Clocks
-from kafka_eos.records import Record
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import Clocks
+from kafka_eos.api.aggregates import Aggregate
+from kafka_eos.core.records import Record
+from kafka_eos.plan.window_assigners import RowCount
 from tests.schedules.job import Dealt, Named
 from tests.schedules.pipelines import Case, all_of, keyed, rows
-from tests.unit.operators.test_windows import Row
+from tests.unit.runtime.operators.test_windows import Row
 
 _SET_BACK = 400
 """By how much the clock of the state may be ahead of the machine's, which is set back before some lives."""

@@ -13,31 +13,27 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import (
-    Committable,
-    InFlight,
-    JobContext,
-    Positions,
-    PreCommit,
-    StateHandle,
-    TaskContext,
-)
-from kafka_eos.operators.windows.counted import CountedWindows
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.protocol import bootstrap
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
-from kafka_eos.settings import Settings
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.clocks import LEAP_MS
-from kafka_eos.state.copies import expect_same
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-from kafka_eos.state.memory import read_rows
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.runtime.operators.windows.count_windows import CountedWindows
+from kafka_eos.runtime.state.broadcast_copies import expect_same
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.memory_store import read_rows
+from kafka_eos.runtime.state.ttl_clock import LEAP_MS
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sinks import MemoryWriter
-from kafka_eos.testing.sources import ListOrigin, ListReader
+from kafka_eos.testing.list_source import ListOrigin, ListReader
+from kafka_eos.testing.memory_sink import MemoryWriter
 
 IDENTITY = "0123456789ab"
 

@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import combinations
 
-from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.open_plan import OpenPlan
-from kafka_eos.embedded.task import Captured
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, Positions
-from kafka_eos.protocol.assignment import share
+from kafka_eos.abc.committer import Committable
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.protocol.split_assignment import share
+from kafka_eos.runtime.worker.control_messages import Start
+from kafka_eos.runtime.worker.segment_task import Captured
+from kafka_eos.runtime.worker.worker_runtime import OpenPlan
 from tests.schedules.job import IDENTITY, Job
 
 _MOST = 60_000

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from kafka_eos import ProcessContext, ProcessFunction, Stream
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.abc.sink import DeadLetters
 from tests.schedules.job import Dealt, Named
 from tests.schedules.pipelines import Case
 

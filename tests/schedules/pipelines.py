@@ -34,10 +34,10 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.records import Record
+from kafka_eos.core.records import Record
 from tests.schedules.job import Dealt, Named
-from tests.unit.operators import test_as_of_joins, test_joins, test_patterns
-from tests.unit.operators.test_windows import Row
+from tests.unit.runtime.operators import test_as_of_joins, test_joins, test_patterns
+from tests.unit.runtime.operators.test_windows import Row
 
 _SPLITS = range(4)
 _KEYS = "abcdefghijkl"

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.app import Code
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.savepointing import SavepointWriter
-from kafka_eos.ids import EpochId
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.settings import Settings
+from kafka_eos._util.retry import Patience
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.savepoint_writer import SavepointWriter
+from kafka_eos.core.ids import EpochId
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.program import Code
 from kafka_eos.spark.driver import Driver, Watch
 from kafka_eos.spark.messages import Quota, Spec
+from kafka_eos.storage import savepoint_files as savepoints
 from tests.schedules import batches, lives, ordered
 from tests.schedules.job import IDENTITY, Job
 from tests.schedules.pipelines import Case

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
 from tests.examples import seeds
 from tests.schedules import batches, lives, ordered
 from tests.schedules.job import Job

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos import Pipeline, open_task
-from kafka_eos.embedded import open_plan
-from kafka_eos.operators.event_time import Pace
-from kafka_eos.settings import Settings
-from kafka_eos.spark import open_level
-from kafka_eos.state.backends import open_backend
+from kafka_eos import Pipeline
+from kafka_eos.config.settings import Settings
+from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.worker import task_resources as open_task
+from kafka_eos.runtime.worker import worker_runtime as open_plan
+from kafka_eos.spark import stage_task as open_level
 from tests.limits import TINY, set_limits, some_limits
 from tests.marks import campaign
 from tests.schedules import batches, expiring, lives, ordered, pipelines, verbs

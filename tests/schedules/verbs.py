@@ -28,7 +28,7 @@ from kafka_eos import (
 from kafka_eos import rows as so_many_rows
 from tests.schedules.job import Dealt
 from tests.schedules.pipelines import Case, all_of, keyed, rows
-from tests.unit.operators.test_windows import Row
+from tests.unit.runtime.operators.test_windows import Row
 
 LAST = 9_000
 """No row but the last ones of the splits is later, and no timer of the others."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import CommitPermit
+from kafka_eos.abc.committer import CommitPermit
+from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.protocol import attempt as attempts
 from kafka_eos.protocol import commit, recovery, retention
 from kafka_eos.protocol.actions import Action, Decide, End, Ending
-from kafka_eos.protocol.alignment import Action as GateAction
-from kafka_eos.protocol.alignment import Channel, Gate, Mode
 from kafka_eos.protocol.attempt import Attempt, Phase, Step
-from kafka_eos.protocol.checkpoint import Flights, Kind, Pending
-from kafka_eos.protocol.facts import Fact
+from kafka_eos.protocol.barrier_alignment import Action as GateAction
+from kafka_eos.protocol.barrier_alignment import Channel, Gate, Mode
+from kafka_eos.protocol.checkpoint_schedule import Flights, Kind, Pending
+from kafka_eos.protocol.events import Fact
 from tests.simulation.coordinator import Coordinator, Program
 from tests.simulation.durable import Manifest, Refused, State
 from tests.simulation.scenario import Scenario

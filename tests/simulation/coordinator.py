@@ -16,17 +16,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from kafka_eos.ids import EpochId, Term
-from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts, retention
+from kafka_eos.protocol import events as facts
+from kafka_eos.protocol import retention
 from kafka_eos.protocol.attempt import Attempt
-from kafka_eos.protocol.checkpoint import Cadence, Kind
+from kafka_eos.protocol.checkpoint_schedule import Cadence, Kind
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
-from kafka_eos.protocol.facts import Fact
-from kafka_eos.protocol.housekeeping import Housekeeping
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.events import Fact
 from kafka_eos.protocol.lineage import unbased
-from kafka_eos.protocol.policy import Policy
 from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, decided, next_epoch, resolve, settle
 from tests.simulation.durable import Job, Manifest, Refused, Sink, State, Violation
 from tests.simulation.worker import Answer

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, Probe, Standing
+from kafka_eos.abc.committer import CommitPermit, Probe, Standing
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import retention
 from kafka_eos.protocol.recovery import Facts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 
-from kafka_eos.ids import EpochId
+from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.recovery import decided, gone
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.scenario import Row, Scenario

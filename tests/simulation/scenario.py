@@ -10,8 +10,8 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
-from kafka_eos.plan.cycles import back_edges
-from kafka_eos.protocol.alignment import Mode
+from kafka_eos.plan.feedback_edges import back_edges
+from kafka_eos.protocol.barrier_alignment import Mode
 
 SPLITS = 3
 KEYS = 4

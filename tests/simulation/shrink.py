@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kafka_eos.protocol.alignment import Mode
+from kafka_eos.protocol.barrier_alignment import Mode
 from tests.simulation.scenario import Scenario
 
 RUNS = 200

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.protocol.alignment import Mode
+from kafka_eos.protocol.barrier_alignment import Mode
 from tests.simulation.__main__ import explain
 from tests.simulation.bugs import BUGS, PlantedBug
 from tests.simulation.scenario import generate

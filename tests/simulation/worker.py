@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.alignment import Action, Complete, Gate, Snapshot
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.barrier_alignment import Action, Complete, Gate, Snapshot
 from tests.simulation.durable import InFlight, Manifest, Refused, Sink, State, Violation, stored_as
 from tests.simulation.scenario import SPLITS, Input, Row, Scenario
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import random
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import EpochId, Term
-from kafka_eos.protocol.checkpoint import Cadence
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import EpochId, Term
+from kafka_eos.protocol.checkpoint_schedule import Cadence
 from tests.simulation.coordinator import Coordinator, Drained, Fenced, NeedsAPerson, Program, Restart
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.invariants import Invariants

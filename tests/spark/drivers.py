@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from kafka_eos.coordinator.status import read_status
+from kafka_eos.coordination.status_file import read_status
 from tests.spark.cluster import environment
 from tests.spark.kit import Job
 from tests.waiting import PATIENCE

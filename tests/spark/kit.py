@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from kafka_eos.app import load
-from kafka_eos.coordinator.status import Observer
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.run import run as run_embedded
-from kafka_eos.ids import AppRef
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
+from kafka_eos.runtime.program import load
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.producers import in_order
@@ -35,7 +35,7 @@ import msgspec
 from kafka_eos import Pipeline, ProcessFunction
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.errors import Retryable
+from kafka_eos.core.errors import Retryable
 from kafka_eos.testing import ListSource
 
 class Payment(msgspec.Struct):

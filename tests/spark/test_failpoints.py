@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.failpoints import POINTS
+from kafka_eos._util.failpoints import POINTS
 from tests.chaos.test_failpoints import second_death
 from tests.marks import campaign
 from tests.spark.drivers import Run, fired

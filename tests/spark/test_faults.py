@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.history import History, read
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, InputLost, JobLocked
-from kafka_eos.ids import AppRef
+from kafka_eos._util.retry import Patience
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History, read
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, InputLost, JobLocked
+from kafka_eos.core.ids import AppRef
 from kafka_eos.spark import SparkEngine
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.chaos.harness import create_topic
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.records import Batch
+from kafka_eos.core.records import Batch
+from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.spark.admission_control import Meter, share
 from kafka_eos.spark.messages import Quota
-from kafka_eos.spark.quota import Meter, share
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.producers import in_order
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE

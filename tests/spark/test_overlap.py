@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.history import read
-from kafka_eos.ids import AppRef
-from kafka_eos.metrics.epochs import Epochs, EpochTrace
+from kafka_eos.coordination.job_history import read
+from kafka_eos.core.ids import AppRef
+from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace
 from kafka_eos.spark import SparkEngine
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.spark.drivers import Run, fired
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 NewJob = Callable[..., Job]
 
 WATCHED = """
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.core.errors import RestartFromCheckpoint
 
 def prepared(epoch):
     return Path({directory!r}) / f"prepared-{{epoch}}"
@@ -71,7 +72,7 @@ class Watched(KafkaSink):
 APP = WATCHED + TOTALS.replace("KafkaSink(", "Watched(")
 
 ASK = """
-                from kafka_eos.coordinator import requests
+                from kafka_eos.coordination import job_requests as requests
                 home = Path({directory!r})
                 stop = requests.TakeSavepoint(str(home / "taken"), stop=True)
                 requests.submit(home / "checkpoints" / "{name}", stop)

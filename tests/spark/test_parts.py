@@ -15,16 +15,13 @@ import pyarrow as pa
 import pytest
 
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
-from kafka_eos.app import Code
-from kafka_eos.checkpoints import manifest, paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.causes import RefusedElsewhere
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import (
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import (
     ConfigError,
     CorruptCheckpoint,
     EnvironmentFailed,
@@ -32,18 +29,25 @@ from kafka_eos.errors import (
     PlanError,
     RestartFromCheckpoint,
 )
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import FileRef, JobContext, Positions
-from kafka_eos.protocol.checkpoint import Cadence
-from kafka_eos.records import Watermark
-from kafka_eos.spark import inputs, tasks
-from kafka_eos.spark.cache import CachedStorage, attempt_directory, own_directory
-from kafka_eos.spark.epochs import EpochResult, fitting
-from kafka_eos.spark.inputs import Inputs
-from kafka_eos.spark.levels import destinations, levels
+from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Watermark
+from kafka_eos.protocol.checkpoint_schedule import Cadence
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.program import Code
+from kafka_eos.spark import epoch_inputs as inputs
+from kafka_eos.spark import epoch_task as tasks
+from kafka_eos.spark.epoch_inputs import Inputs
+from kafka_eos.spark.epoch_job import EpochResult, fitting
+from kafka_eos.spark.epoch_task import drivers_storage
 from kafka_eos.spark.messages import Failure, Quota, Report, Spec, decode_report, decode_watermark
-from kafka_eos.spark.rows import FRAME, WATERMARK, Inbox, Outbox
-from kafka_eos.spark.tasks import drivers_storage
+from kafka_eos.spark.row_frames import FRAME, WATERMARK, Inbox, Outbox
+from kafka_eos.spark.stages import destinations, levels
+from kafka_eos.spark.state_file_cache import CachedStorage, attempt_directory, own_directory
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 
@@ -403,7 +407,7 @@ def test_an_attempt_removes_what_killed_ones_left_and_nothing_of_those_at_work(t
     code = f"""
 import os, signal
 from pathlib import Path
-from kafka_eos.spark.cache import attempt_directory
+from kafka_eos.spark.state_file_cache import attempt_directory
 with attempt_directory(Path({str(tmp_path)!r}), 1) as directory:
     (directory / "rows").write_bytes(b"rows")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Conclusion, audit
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.causes import RefusedElsewhere
-from kafka_eos.ids import AppRef
+from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.ids import AppRef
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.chaos.harness import TRACES
 from tests.spark.kit import SUMS, Job, feed, payment, rows, same, totals
 

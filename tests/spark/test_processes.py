@@ -12,9 +12,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafka_eos.checkpoints.savepoints import newest_committed
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.history import read
+from kafka_eos.coordination.job_history import read
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import newest_committed
 from tests.contract import s3_server
 from tests.otlp_receiver import receiving
 from tests.spark.cluster import cluster, environment

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.errors import KafkaEosError
+from kafka_eos.core.errors import KafkaEosError
 from tests import json_witness, protobuf_witness
 from tests.avro_witness import record, send, told, written
 from tests.chaos.harness import create_topic
@@ -18,7 +18,7 @@ from tests.spark.kit import Job
 AVRO = """
 import re
 
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.codecs import Registry, avro
 
 registry = Registry("{url}")
 pipeline = Pipeline("{name}")
@@ -72,7 +72,7 @@ import sys
 sys.path.insert(0, {directory!r})
 from sums_pb2 import Sum
 
-from kafka_eos.schemas import Registry, json_schema, protobuf
+from kafka_eos.codecs import Registry, json_schema, protobuf
 
 registry = Registry("{url}")
 pipeline = Pipeline("{name}", max_records_per_epoch=20)
@@ -141,7 +141,7 @@ def test_json_that_changes_in_mid_stream_becomes_protobuf_though_tasks_and_worke
 
 STORM = """
 from pydantic import BaseModel
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.codecs import Registry, avro
 
 registry = Registry("{url}")
 

@@ -11,20 +11,24 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.app import Code
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.exchange import in_flight, wire
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import InFlight, Positions, Resources, TaskContext
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.services import Resources
+from kafka_eos.abc.state import InFlight
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.records import Batch
-from kafka_eos.settings import Settings
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.program import Code
 from kafka_eos.spark.messages import Quota, Spec
-from kafka_eos.spark.open_level import OpenLevel, Surroundings
-from kafka_eos.spark.rows import Outbox
+from kafka_eos.spark.row_frames import Outbox
+from kafka_eos.spark.stage_task import OpenLevel, Surroundings
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin, ListReader
-from tests.unit.operators.test_due import amid
+from kafka_eos.testing.list_source import ListOrigin, ListReader
+from tests.unit.runtime.operators.test_due import amid
 
 TASKS = 3
 

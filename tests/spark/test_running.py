@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.causes import RefusedElsewhere
-from kafka_eos.coordinator.requests import is_running
+from kafka_eos.coordination.job_requests import is_running
+from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.spark.cluster import environment
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 from tests.waiting import PATIENCE

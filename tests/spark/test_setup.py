@@ -13,12 +13,12 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
-from kafka_eos.app import load
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load
 from kafka_eos.spark import SparkEngine, session
-from kafka_eos.spark.failures import as_ours, of_environment
+from kafka_eos.spark.spark_errors import as_ours, of_environment
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 

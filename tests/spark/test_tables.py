@@ -10,7 +10,7 @@ import psycopg
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from kafka_eos.connectors.lake.names import CONTROL
+from kafka_eos.connectors._lake.file_names import CONTROL
 from tests.spark.kit import Job, feed, payment, rows, same, totals
 
 TABLES = """

@@ -58,7 +58,7 @@ def main(kind: str, servers: str, source: str, target: str, checkpoint: str) -> 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    from kafka_eos.devbroker import fetch_jars
+    from kafka_eos.devtools.broker import fetch_jars
     from kafka_eos.spark import exactly_once_kafka
     from tests import spark_java
 

@@ -22,15 +22,15 @@ from uuid import uuid4
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.core.ids import Term
 from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
-from kafka_eos.structured_streaming.hadoop import OURS
-from kafka_eos.structured_streaming.ledger import Ledger
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming.batch_ledger import Ledger
+from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from tests.producers import in_order
 from tests.structured_streaming import driver
 from tests.waiting import PATIENCE, eventually

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import CommittableLost, Fatal
+from kafka_eos.core.errors import CommittableLost, Fatal
 from tests.marks import campaign
 from tests.structured_streaming.driver import PARTITIONS
 from tests.structured_streaming.kit import Totals, ended

@@ -11,7 +11,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.spark import exactly_once_kafka
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.errors import ConfigError, Fatal
+from kafka_eos.core.errors import ConfigError, Fatal
 from tests.limits import set_limits
 from tests.structured_streaming.kit import Totals, messages
 

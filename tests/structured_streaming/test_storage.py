@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.interfaces import CheckpointStorage
-from kafka_eos.structured_streaming import hadoop
-from kafka_eos.structured_streaming.hadoop import (
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming import spark_checkpoint as hadoop
+from kafka_eos.structured_streaming.spark_checkpoint import (
     OURS,
     LocalDecisions,
     SparkDecisions,

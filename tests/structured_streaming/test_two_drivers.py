@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import Fatal, Fenced, JobLocked
-from kafka_eos.ids import Term
-from kafka_eos.structured_streaming import hadoop
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import Fatal, Fenced, JobLocked
+from kafka_eos.core.ids import Term
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming import spark_checkpoint as hadoop
 from tests.structured_streaming.kit import Totals, ended, eventually
 
 

@@ -17,9 +17,9 @@ from kafka_eos import (
     generated,
     monotonic,
 )
-from kafka_eos.aggregates import collect, count, max_by, mean, sum_
+from kafka_eos.api.aggregates import collect, count, max_by, mean, sum_
+from kafka_eos.codecs import Registry, avro
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
-from kafka_eos.schemas import Registry, avro
 
 
 class Order(msgspec.Struct):

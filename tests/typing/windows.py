@@ -20,7 +20,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import count
+from kafka_eos.api.aggregates import count
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 

@@ -1,7 +1,7 @@
 """q19, auction top ten: the ten highest bids of each auction, as they are at the end of each epoch."""
 
 from benchmarks.nexmark.events import Bid, Event, Events
-from kafka_eos.aggregates import top
+from kafka_eos.api.aggregates import top
 from kafka_eos.connectors.kafka import KafkaSink
 
 

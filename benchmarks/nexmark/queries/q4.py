@@ -2,7 +2,7 @@
 
 from benchmarks.nexmark.events import Event, Events
 from benchmarks.nexmark.queries.closing import closing
-from kafka_eos.aggregates import count, mean
+from kafka_eos.api.aggregates import count, mean
 from kafka_eos.connectors.kafka import KafkaSink
 
 

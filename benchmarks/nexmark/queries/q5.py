@@ -2,7 +2,7 @@
 
 from benchmarks.nexmark.events import Event, Events
 from kafka_eos import sliding, tumbling
-from kafka_eos.aggregates import count
+from kafka_eos.api.aggregates import count
 from kafka_eos.connectors.kafka import KafkaSink
 
 

@@ -5,12 +5,12 @@ Rule: what a library cannot write is found when the row is written, and one bad 
 
 from __future__ import annotations
 
-from kafka_eos.connectors.files.formats.avro import Avro
-from kafka_eos.connectors.files.formats.base import Format, Layout
-from kafka_eos.connectors.files.formats.csv import Csv
-from kafka_eos.connectors.files.formats.lines import JsonLines
-from kafka_eos.connectors.files.formats.parquet import Parquet
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.files.formats.avro_format import Avro
+from kafka_eos.connectors.files.formats.csv_format import Csv
+from kafka_eos.connectors.files.formats.format import Format, Layout
+from kafka_eos.connectors.files.formats.json_lines import JsonLines
+from kafka_eos.connectors.files.formats.parquet_format import Parquet
+from kafka_eos.core.errors import ConfigError
 
 __all__ = ["Avro", "Csv", "Format", "JsonLines", "Layout", "Parquet", "format_of"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from kafka_eos.connectors.files.formats.fields import taken_apart
+from kafka_eos.connectors.files.formats.record_fields import taken_apart
 
 Make: TypeAlias = Callable[[Any], Any]
 

@@ -19,15 +19,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_eos.connectors.files.formats.base import PROVENANCE, Out
-from kafka_eos.connectors.files.formats.columns import column_of
-from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
-from kafka_eos.connectors.rejecting import BadRows, each_row
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec
-from kafka_eos.limits import LIMITS
-from kafka_eos.schemas import JsonCodec
-from kafka_eos.schemas.types import is_model, is_record, type_name
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import JsonCodec
+from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
+from kafka_eos.connectors._shared.row_errors import BadRows, each_row
+from kafka_eos.connectors.files.formats.arrow_columns import column_of
+from kafka_eos.connectors.files.formats.format import PROVENANCE, Out
+from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 _EACH_TABLE: Final = 6 << 10
 """Bytes that a table of some columns takes besides its rows."""

@@ -17,15 +17,16 @@ from typing import Any, Final
 
 import fastavro
 
-from kafka_eos.connectors.files.formats.base import PROVENANCE, Chunks, Out, expect_compression
-from kafka_eos.connectors.files.formats.fields import expect_columns
-from kafka_eos.connectors.plain_rows import said
-from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.limits import LIMITS
-from kafka_eos.schemas import AvroCodec, JsonCodec
-from kafka_eos.schemas.languages.avro.values import ready
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import AvroCodec, JsonCodec
+from kafka_eos.codecs.avro.value_conversion import ready
+from kafka_eos.connectors._shared.plain_rows import said
+from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.connectors.files.formats.format import PROVENANCE, Chunks, Out, expect_compression
+from kafka_eos.connectors.files.formats.record_fields import expect_columns
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
 
 _BAD_DATA: Final = (ValueError, TypeError, LookupError, OverflowError)
 

@@ -22,13 +22,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kafka_eos.connectors.files.formats.base import PROVENANCE, Chunks, Out, Text, expect_compression
-from kafka_eos.connectors.files.formats.fields import expect_columns, fields_of, picker
-from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.schemas import JsonCodec
-from kafka_eos.schemas.types import to_plain, type_name, without_none
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import JsonCodec
+from kafka_eos.codecs.type_inspection import to_plain, type_name, without_none
+from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.connectors.files.formats.format import PROVENANCE, Chunks, Out, Text, expect_compression
+from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 _QUOTED: Final = frozenset(',"\r\n')
 _LARGEST: Final = 1 << 31

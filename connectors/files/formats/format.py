@@ -11,8 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Json
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 PROVENANCE: Final = "kafka_eos_provenance"
 """The column that tells where a row came from, where a format has columns."""

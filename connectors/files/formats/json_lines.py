@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos.connectors.files.formats.base import Chunks, Out, Text, expect_compression
-from kafka_eos.connectors.rejecting import BadRows, tried
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.schemas import codec_for
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import codec_for
+from kafka_eos.connectors._shared.row_errors import BadRows, tried
+from kafka_eos.connectors.files.formats.format import Chunks, Out, Text, expect_compression
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 _TORN: Final = "its encoding contains a newline"
 _BINARY: Final = ("avro", "msgpack")

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.connectors.files.formats.base import expect_compression
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import Json
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.connectors.files.formats.format import expect_compression
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+    from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Parquet:
             raise ConfigError(
                 "Parquet needs its columns: value=Model, or format=Parquet(schema=pyarrow.schema(…)) for dicts"
             )
-        from kafka_eos.connectors.files.formats.arrow import ArrowLayout
+        from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
         return ArrowLayout(value, self.schema, envelope, self.compression, self.row_group)
 

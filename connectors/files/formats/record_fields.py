@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kafka_eos.connectors.files.formats.base import PROVENANCE
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas.types import attributes, is_model, is_record, type_name
+from kafka_eos.codecs.type_inspection import attributes, is_model, is_record, type_name
+from kafka_eos.connectors.files.formats.format import PROVENANCE
+from kafka_eos.core.errors import ConfigError
 
 _EXTRA: Final = "__pydantic_extra__"
 

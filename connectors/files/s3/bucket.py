@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
-from kafka_eos import addresses
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
+from kafka_eos._util import store_urls as addresses
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.core.errors import ConfigError
 
 MARK: Final = "kafka-eos"
 """Metadata of an object: which upload it was. It appears with the object, and only by completing that upload."""

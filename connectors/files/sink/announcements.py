@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.connectors.files import names
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.files import file_names as names
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Json
 
 VERSION = 1
 

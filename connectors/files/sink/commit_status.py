@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
 
 
 class Content(enum.Enum):

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Protocol
 
-from kafka_eos.connectors.files.names import Kind, Part
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.connectors.files.file_names import Kind, Part
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 
 class Shelf(Protocol):

@@ -13,26 +13,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kafka_eos.connectors.files import disk, names
-from kafka_eos.connectors.files.announcing import ToldFile, announcements
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.names import Kind, Part, Promise
-from kafka_eos.connectors.files.standings import Content, Listing, judged
-from kafka_eos.connectors.files.traces import Traces
-from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Life,
-    LifeState,
-    Outcome,
-    Probe,
-    Staged,
-    Standing,
-)
-from kafka_eos.protocol.lives import taken_over
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files import file_names as names
+from kafka_eos.connectors.files.file_names import Kind, Part, Promise
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.sink.announcements import ToldFile, announcements
+from kafka_eos.connectors.files.sink.commit_status import Content, Listing, judged
+from kafka_eos.connectors.files.sink.commit_traces import Traces
+from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.protocol.incarnations import taken_over
 
 
 class FileCommitter:

@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.committer import Committer
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.connectors._shared.row_errors import encoded
 from kafka_eos.connectors.files.formats import Format, JsonLines, Layout, format_of
-from kafka_eos.connectors.files.open_files import Roll, Shape
-from kafka_eos.connectors.files.places import Directory, place_of
-from kafka_eos.connectors.files.writer import FileWriter
-from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Committer, Guarantee, JobContext, Json, RejectRow, TaskContext
-from kafka_eos.records import Batch, Headers, RawRecord
+from kafka_eos.connectors.files.sink.locations import Directory, place_of
+from kafka_eos.connectors.files.sink.open_files import Roll, Shape
+from kafka_eos.connectors.files.sink.writer import FileWriter
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch, Headers, RawRecord
 
 
 class FileSink:

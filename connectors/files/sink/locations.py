@@ -13,17 +13,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
-from kafka_eos.connectors.files import disk, names
-from kafka_eos.connectors.files.committer import FileCommitter
-from kafka_eos.connectors.files.errors import expecting, mapped
-from kafka_eos.connectors.files.s3 import names as objects
-from kafka_eos.connectors.files.s3.client import Address, Bucket
-from kafka_eos.connectors.files.s3.committer import UploadCommitter
-from kafka_eos.connectors.files.s3.staging import UploadStaging
-from kafka_eos.connectors.files.staging import DiskStaging, Staging
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Committer, JobContext
+from kafka_eos.abc.committer import Committer
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.files import disk
+from kafka_eos.connectors.files import file_names as names
+from kafka_eos.connectors.files.os_errors import expecting, mapped
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.sink import s3_names as objects
+from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.connectors.files.sink.s3_committer import UploadCommitter
+from kafka_eos.connectors.files.sink.s3_staging import UploadStaging
+from kafka_eos.connectors.files.sink.staging import DiskStaging, Staging
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import token
 
 _NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
 """File systems whose disks are elsewhere."""

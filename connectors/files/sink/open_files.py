@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from kafka_eos.connectors.files.formats.base import Block, Layout
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.connectors.files.staging import StagedFile, Staging
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Json
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.formats.format import Block, Layout
+from kafka_eos.connectors.files.sink.staging import StagedFile, Staging
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
 
 MOST_FILES: Final = 10_000
 """Of a writer in an epoch. Each has a line in the manifest, and steps of its own on the disk."""

@@ -19,27 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from kafka_eos.connectors.files import names
-from kafka_eos.connectors.files.announcing import ToldFile, announcements
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.names import Kind, Part
-from kafka_eos.connectors.files.s3.client import Bucket, Upload
-from kafka_eos.connectors.files.s3.names import UploadPromise, part_of
-from kafka_eos.connectors.files.traces import Traces
-from kafka_eos.errors import Bug, CommittableLost, Fenced, Retryable
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Life,
-    LifeState,
-    Outcome,
-    Probe,
-    Staged,
-    Standing,
-)
-from kafka_eos.protocol.lives import taken_over
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.connectors.files import file_names as names
+from kafka_eos.connectors.files.file_names import Kind, Part
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.s3.bucket import Bucket, Upload
+from kafka_eos.connectors.files.sink.announcements import ToldFile, announcements
+from kafka_eos.connectors.files.sink.commit_traces import Traces
+from kafka_eos.connectors.files.sink.s3_names import UploadPromise, part_of
+from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.protocol.incarnations import taken_over
 
 
 class _ObjectShelf:

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.files.names import EXTENSION, IDENTITY, NUMBER, PARTITION, Part
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.files.file_names import EXTENSION, IDENTITY, NUMBER, PARTITION, Part
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Json
 
 VERSION: Final = 1
 _NAME = re.compile(rf"part-(\d+)-(\d+)-(\d+)-([^.]+){IDENTITY}\.([^.~]+){NUMBER}\.({EXTENSION})", re.ASCII)

@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.connectors.files.s3.client import Bucket
-from kafka_eos.connectors.files.s3.names import UploadPromise, name_of
-from kafka_eos.errors import ConfigError, Fenced
-from kafka_eos.interfaces import Json
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.s3.bucket import Bucket
+from kafka_eos.connectors.files.sink.s3_names import UploadPromise, name_of
+from kafka_eos.core.errors import ConfigError, Fenced
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
 
 _MOST: Final = 10_000
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.names import Kind, Part, Promise
-from kafka_eos.errors import Fenced, RestartFromCheckpoint
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.files.file_names import Kind, Part, Promise
+from kafka_eos.core.errors import Fenced, RestartFromCheckpoint
+from kafka_eos.core.json_values import Json
 
 
 class StagedFile(Protocol):

@@ -9,18 +9,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kafka_eos import failpoints, provenance
-from kafka_eos.connectors.files import names
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.formats.base import Block
-from kafka_eos.connectors.files.names import Part
-from kafka_eos.connectors.files.open_files import OpenFiles, Shape
-from kafka_eos.connectors.files.staging import Staging
-from kafka_eos.connectors.rejecting import each_row, encoded
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.ids import EpochId, token
-from kafka_eos.interfaces import Committable, PreCommit, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos._util import failpoints
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.connectors._shared.row_errors import each_row, encoded
+from kafka_eos.connectors.files import file_names as names
+from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.formats.format import Block
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.sink.open_files import OpenFiles, Shape
+from kafka_eos.connectors.files.sink.staging import Staging
+from kafka_eos.core import provenance
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.ids import EpochId, token
+from kafka_eos.core.records import Batch
 
 
 class FileWriter:

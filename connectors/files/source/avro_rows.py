@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import fastavro
 
-from kafka_eos.connectors.files.bounded import TooLarge
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.codecs.avro.foreign_schemas import careful, parsed
+from kafka_eos.codecs.avro.inlined_types import linked
+from kafka_eos.connectors.files.source.bounded_text import TooLarge
 from kafka_eos.connectors.files.varints import unsigned
-from kafka_eos.extras import expect_extra
-from kafka_eos.schemas.languages.avro.foreign import careful, parsed
-from kafka_eos.schemas.languages.avro.links import linked
 
 _SYNC: Final = 16
 _HEADER: Final = fastavro.parse_schema({

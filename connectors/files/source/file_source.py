@@ -12,16 +12,18 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.file_reader import FileReader
-from kafka_eos.connectors.files.inputs import Directory, Objects, Place
-from kafka_eos.connectors.files.partitions import Levels
-from kafka_eos.connectors.files.progress import Progress
-from kafka_eos.connectors.files.row_formats import Reading, reading
-from kafka_eos.connectors.files.s3.client import Address
-from kafka_eos.errors import ConfigError, InputLost, Retryable
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Guarantee, JobContext, Json, Positions, TaskContext
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.connectors.files.hive_partitions import Levels
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.s3.bucket import Address
+from kafka_eos.connectors.files.source.locations import Directory, Objects, Place
+from kafka_eos.connectors.files.source.positions import Progress
+from kafka_eos.connectors.files.source.reader import FileReader
+from kafka_eos.connectors.files.source.row_formats import Reading, reading
+from kafka_eos.core.errors import ConfigError, InputLost, Retryable
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Positions
 
 T = TypeVar("T")
 

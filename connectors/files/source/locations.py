@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from kafka_eos.connectors.files.progress import Progress
-from kafka_eos.connectors.files.s3.client import Address, Bucket
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.source.positions import Progress
+from kafka_eos.core.errors import ConfigError
 
 Reads: TypeAlias = Callable[[str], bool]
 """Is the file of that name one of the source's?"""

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos.connectors.files.bounded import TooLarge
-from kafka_eos.connectors.files.parquet_levels import begins_with_a_row, unpacked
+from kafka_eos.connectors.files.source.bounded_text import TooLarge
+from kafka_eos.connectors.files.source.parquet_levels import begins_with_a_row, unpacked
 from kafka_eos.connectors.files.varints import unsigned
 
 

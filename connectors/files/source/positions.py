@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_eos.errors import CorruptCheckpoint, InputLost
-from kafka_eos.interfaces import Json, Position
+from kafka_eos.core.errors import CorruptCheckpoint, InputLost
+from kafka_eos.core.json_values import Json, Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,18 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from kafka_eos.calls import each
-from kafka_eos.connectors.files.bounded import NotAllowed
-from kafka_eos.connectors.files.errors import mapped
-from kafka_eos.connectors.files.inputs import Place
-from kafka_eos.connectors.files.partitions import Levels
-from kafka_eos.connectors.files.progress import Progress
-from kafka_eos.connectors.files.row_formats import Reading
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions, TaskContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos._util.bulk_calls import each
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.connectors.files.hive_partitions import Levels
+from kafka_eos.connectors.files.os_errors import mapped
+from kafka_eos.connectors.files.source.bounded_text import NotAllowed
+from kafka_eos.connectors.files.source.locations import Place
+from kafka_eos.connectors.files.source.positions import Progress
+from kafka_eos.connectors.files.source.row_formats import Reading
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch, RawRecord
 
 
 @dataclass(frozen=True, slots=True)

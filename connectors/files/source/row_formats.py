@@ -20,16 +20,16 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kafka_eos.connectors.files.avro_blocks import avro_rows
-from kafka_eos.connectors.files.bounded import TooLong, csv_rows, lines
-from kafka_eos.connectors.files.parquet_pages import rows_at_once
-from kafka_eos.connectors.files.partitions import Columns, typed
-from kafka_eos.connectors.plain_rows import columns_taken, converter, said
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.limits import LIMITS
-from kafka_eos.schemas import codec_for
-from kafka_eos.schemas.types import type_name
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.codecs import codec_for
+from kafka_eos.codecs.type_inspection import type_name
+from kafka_eos.connectors._shared.plain_rows import columns_taken, converter, said
+from kafka_eos.connectors.files.hive_partitions import Columns, typed
+from kafka_eos.connectors.files.source.avro_rows import avro_rows
+from kafka_eos.connectors.files.source.bounded_text import TooLong, csv_rows, lines
+from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import LIMITS
 
 FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
 Rows: TypeAlias = Callable[[Path, int], Generator[Any]]

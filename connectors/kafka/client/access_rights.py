@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 
 
 class Operation(IntEnum):

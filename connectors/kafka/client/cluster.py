@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_eos.connectors.kafka.credentials import current
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka.client.credentials import current
+from kafka_eos.core.errors import ConfigError
 
 _OURS = {
     "bootstrap.servers": "pass bootstrap_servers=… instead",

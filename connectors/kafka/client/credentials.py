@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.tokens import OF_ENDPOINT, TOKEN, endpoint, from_endpoint, from_text
-from kafka_eos.errors import Retryable
-from kafka_eos.secrets import FROM_FILE, filled
+from kafka_eos._util.secrets import FROM_FILE, filled
+from kafka_eos.connectors.kafka.client.oauth_tokens import OF_ENDPOINT, TOKEN, endpoint, from_endpoint, from_text
+from kafka_eos.core.errors import Retryable
 
 _OIDC: Final = "sasl.oauthbearer.method"
 _RENEWED: Final = ("sasl.oauthbearer.", "oauth_cb")

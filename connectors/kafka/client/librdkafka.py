@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_eos.errors import (
+from kafka_eos.core.errors import (
     ConfigError,
     Fatal,
     InputLost,

@@ -12,7 +12,7 @@ import logging
 import re
 from typing import Any, Final
 
-from kafka_eos.logs import Seldom
+from kafka_eos._util.logging_setup import Seldom
 
 LOGGER: Final = logging.getLogger("kafka_eos.rdkafka")
 SPOKEN: Final[dict[str, Any]] = {"log_level": 3, "logger": LOGGER}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.core.errors import ConfigError
 
 SHARE: Final = 128 << 20
 """Bytes of a share where memory does not matter: with more nothing gets faster."""

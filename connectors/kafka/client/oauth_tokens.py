@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeAlias
 
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 
 TOKEN: Final = "sasl.oauthbearer.token"
 """A setting of ours; librdkafka has none."""

@@ -9,10 +9,10 @@ Rule: every call ends within its patience; what is still unknown then is Retryab
 
 from __future__ import annotations
 
-from kafka_eos.connectors.kafka.rpc.facts import Facts, TopicFacts
-from kafka_eos.connectors.kafka.rpc.groups import Groups
-from kafka_eos.connectors.kafka.rpc.logs import Logs
-from kafka_eos.connectors.kafka.rpc.transactions import Ended, Transactions
+from kafka_eos.connectors.kafka.rpc.cluster_facts import Facts, TopicFacts
+from kafka_eos.connectors.kafka.rpc.group_requests import Groups
+from kafka_eos.connectors.kafka.rpc.log_requests import Logs
+from kafka_eos.connectors.kafka.rpc.transaction_requests import Ended, Transactions
 
 __all__ = ["KafkaRequests", "Ended", "TopicFacts"]
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafka_eos.connectors.kafka.rights import lacking
-from kafka_eos.connectors.kafka.rpc.codes import FORBIDDEN, name_of
+from kafka_eos.connectors.kafka.client.access_rights import lacking
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc.connection import Connection, Refused
+from kafka_eos.connectors.kafka.rpc.error_codes import FORBIDDEN, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import find_coordinator, metadata
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.security import Security, security
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 
 A = TypeVar("A")
 Address: TypeAlias = tuple[str, int]

@@ -10,9 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, told
-from kafka_eos.connectors.kafka.rpc.asking import Asking
-from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, lacking, told
+from kafka_eos.connectors.kafka.rpc.error_codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import (
     BROKER,
     TOPIC,
@@ -25,7 +24,8 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import (
 )
 from kafka_eos.connectors.kafka.rpc.messages.connection import Abilities, api_versions
 from kafka_eos.connectors.kafka.rpc.messages.transactions import END_TXN
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.connectors.kafka.rpc.retrying_request import Asking
+from kafka_eos.core.errors import ConfigError, Retryable
 
 _NEW_TOPIC_SECONDS: Final = 2.0
 _ONE_OF_MANY_SECONDS: Final = 2.0

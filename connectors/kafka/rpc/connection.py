@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
-from kafka_eos.connectors.kafka.rpc.codes import UNSUPPORTED_VERSION, name_of
-from kafka_eos.connectors.kafka.rpc.login import LoginFailed
+from kafka_eos.connectors.kafka.rpc.error_codes import UNSUPPORTED_VERSION, name_of
 from kafka_eos.connectors.kafka.rpc.messages.connection import (
     API_VERSIONS,
     Abilities,
@@ -24,9 +23,10 @@ from kafka_eos.connectors.kafka.rpc.messages.connection import (
     sasl_handshake,
 )
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import NO_TAGS, Malformed, Reader, int16, int32, old_text
+from kafka_eos.connectors.kafka.rpc.sasl import LoginFailed
 from kafka_eos.connectors.kafka.rpc.security import Sasl, Security, tls_advice
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, int16, int32, old_text
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 
 A = TypeVar("A")
 

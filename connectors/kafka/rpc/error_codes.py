@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_eos.connectors.kafka.client import error_name
-from kafka_eos.errors import UserError
+from kafka_eos.connectors.kafka.client.librdkafka import error_name
+from kafka_eos.core.errors import UserError
 
 TOPIC_UNKNOWN: Final = 3
 LEADER_UNKNOWN: Final = 5

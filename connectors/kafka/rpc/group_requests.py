@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kafka_eos.connectors.kafka.rpc.asking import Asking
 from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorOf
-from kafka_eos.connectors.kafka.rpc.codes import TOPIC_UNKNOWN, expect
+from kafka_eos.connectors.kafka.rpc.error_codes import TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import GROUP
 from kafka_eos.connectors.kafka.rpc.messages.groups import OffsetsSeen, offset_commit, offset_fetch
+from kafka_eos.connectors.kafka.rpc.retrying_request import Asking
 
 _NO_OFFSETS: Final = {TOPIC_UNKNOWN, 69, 100}
 """Codes that mean that a group, or its topic, is not there."""

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from kafka_eos.connectors.kafka.rpc.asking import Asking
-from kafka_eos.connectors.kafka.rpc.codes import LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
+from kafka_eos.connectors.kafka.rpc.error_codes import LEADER_UNKNOWN, TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import ClusterSeen, metadata
 from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen, Fetched, batches_in, fetch
-from kafka_eos.connectors.kafka.rpc.wire import Malformed
-from kafka_eos.errors import Retryable, UserError
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import Malformed
+from kafka_eos.connectors.kafka.rpc.retrying_request import Asking
+from kafka_eos.core.errors import Retryable, UserError
+from kafka_eos.core.limits import LIMITS
 
 _ATTEMPT_SECONDS: Final = 5.0
 """For one leader, before it is asked who leads now."""

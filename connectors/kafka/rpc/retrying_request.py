@@ -12,15 +12,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from kafka_eos.connectors.kafka.credentials import may_change
+from kafka_eos._util.logging_setup import Seldom
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.credentials import may_change
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorOf, Place, not_allowed
-from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
 from kafka_eos.connectors.kafka.rpc.connection import Refused
+from kafka_eos.connectors.kafka.rpc.error_codes import ASK_AGAIN, FORBIDDEN, LEADER_UNKNOWN, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, LoginRefused, Retryable
-from kafka_eos.logs import Seldom
+from kafka_eos.core.errors import ConfigError, LoginRefused, Retryable
 
 A = TypeVar("A")
 

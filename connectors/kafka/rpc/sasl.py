@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 Login: TypeAlias = Generator[bytes, bytes, None]
 SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}

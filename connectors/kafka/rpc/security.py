@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
 from kafka_eos.connectors.kafka.rpc.certificates import ends_of
-from kafka_eos.connectors.kafka.rpc.login import SCRAM, Login, LoginFailed, kerberos, oauthbearer, plain, scram
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.tokens import TokenRefused
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.connectors.kafka.rpc.sasl import SCRAM, Login, LoginFailed, kerberos, oauthbearer, plain, scram
+from kafka_eos.core.errors import ConfigError, Retryable
 
 _CARRIED: Final = frozenset(
     {

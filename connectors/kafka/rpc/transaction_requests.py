@@ -9,9 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.rpc.asking import Asking
 from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorOf
-from kafka_eos.connectors.kafka.rpc.codes import ASK_AGAIN, ID_NOT_FOUND, expect, name_of
+from kafka_eos.connectors.kafka.rpc.error_codes import ASK_AGAIN, ID_NOT_FOUND, expect, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import TRANSACTION
 from kafka_eos.connectors.kafka.rpc.messages.transactions import (
     TransactionSeen,
@@ -20,7 +19,8 @@ from kafka_eos.connectors.kafka.rpc.messages.transactions import (
     init_producer_id,
     list_transactions,
 )
-from kafka_eos.connectors.kafka.transactions import Description
+from kafka_eos.connectors.kafka.rpc.retrying_request import Asking
+from kafka_eos.connectors.kafka.rpc.transaction_status import Description
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from typing import Final
 
 import msgspec
 
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.interfaces import Json
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.json_values import Json
 
 NEVER: Final = 2147483647
 """A transaction timeout that the coordinator never acts on, in milliseconds."""

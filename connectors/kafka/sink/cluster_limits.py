@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.memory import largest_record
-from kafka_eos.connectors.kafka.rights import Right
+from kafka_eos.connectors.kafka.client.access_rights import Right
+from kafka_eos.connectors.kafka.client.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.transactions import MARKER_LIFE
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFE
+from kafka_eos.connectors.kafka.sink.record_sizes import Target
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 DEFAULT_MS: Final = 3_600_000
 LONGEST_MS: Final = 2_147_483_547

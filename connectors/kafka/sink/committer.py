@@ -13,11 +13,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka import names
-from kafka_eos.connectors.kafka.names import TransactionalId
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.connectors.kafka import job_names as names
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.transactions import (
+from kafka_eos.connectors.kafka.rpc.transaction_status import (
     Description,
     Transaction,
     Verdict,
@@ -26,20 +29,9 @@ from kafka_eos.connectors.kafka.transactions import (
     needs_marker,
     timeout_of,
 )
-from kafka_eos.errors import CommittableLost, Fenced, Retryable
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Life,
-    LifeState,
-    Outcome,
-    Probe,
-    Staged,
-    Standing,
-)
-from kafka_eos.protocol.lives import taken_over
+from kafka_eos.core.errors import CommittableLost, Fenced, Retryable
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.protocol.incarnations import taken_over
 
 FENCED_MS: Final = 1_009
 """Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.records import Batch, Headers, Record, Rejected
+from kafka_eos.connectors.kafka.sink.encoding import Columns
+from kafka_eos.core.records import Batch, Headers, Record, Rejected
 
 _PROVENANCE: Final = "kafka_eos"
 _NAMES: Final = tuple(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
-from kafka_eos.connectors.rejecting import each_row
-from kafka_eos.interfaces import Codec, InBatches, InHeaders
-from kafka_eos.records import Batch, Headers, Record
+from kafka_eos.abc.codec import Codec, InBatches, InHeaders
+from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.core.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
 Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"

@@ -12,50 +12,45 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from kafka_eos.connectors.kafka import names
-from kafka_eos.connectors.kafka.client_log import SPOKEN
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.encoding import Encoder, RecordEncoder, Timestamp, ValueEncoder
-from kafka_eos.connectors.kafka.formats import described, expect_ready, parts
-from kafka_eos.connectors.kafka.lasting import LastingClients
-from kafka_eos.connectors.kafka.letters import Letter, LetterEncoder, RejectedEncoder
-from kafka_eos.connectors.kafka.limits import (
+from kafka_eos._util.secrets import masked
+from kafka_eos.abc.codec import Codec, Part, TopicFormat
+from kafka_eos.abc.committer import Committer
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.sink import Writer
+from kafka_eos.codecs import topic_codec
+from kafka_eos.connectors._shared.row_errors import encoded
+from kafka_eos.connectors.kafka import job_names as names
+from kafka_eos.connectors.kafka.client.access_rights import reads, writes
+from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
+from kafka_eos.connectors.kafka.client.memory import SHARE, expect_room, queue, share_of
+from kafka_eos.connectors.kafka.job_names import TransactionalId
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sink.cluster_limits import (
     Demands,
     check_topic,
     check_transactions,
     target,
     transaction_timeout_ms,
 )
-from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.memory import SHARE, expect_room, queue, share_of
-from kafka_eos.connectors.kafka.names import TransactionalId
-from kafka_eos.connectors.kafka.places import Places
-from kafka_eos.connectors.kafka.pool import Slots, WarmPool
-from kafka_eos.connectors.kafka.rights import reads, writes
-from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.staging import SharedTransactions, Terms
-from kafka_eos.connectors.kafka.topics import topic_name
-from kafka_eos.connectors.kafka.writer import PlainWriter, StagedWriter
-from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import (
-    Codec,
-    Committer,
-    Guarantee,
-    JobContext,
-    Json,
-    Part,
-    RejectRow,
-    TaskContext,
-    TopicFormat,
-    Writer,
-)
-from kafka_eos.records import Batch, Headers, RawRecord, Record, Rejected
-from kafka_eos.schemas import topic_codec
-from kafka_eos.secrets import masked
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter, LetterEncoder, RejectedEncoder
+from kafka_eos.connectors.kafka.sink.encoding import Encoder, RecordEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
+from kafka_eos.connectors.kafka.sink.partitioning import Places
+from kafka_eos.connectors.kafka.sink.producer_pool import Slots, WarmPool
+from kafka_eos.connectors.kafka.sink.record_sizes import Target
+from kafka_eos.connectors.kafka.sink.shared_clients import LastingClients
+from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, Terms
+from kafka_eos.connectors.kafka.sink.writer import PlainWriter, StagedWriter
+from kafka_eos.connectors.kafka.source.subscription import topic_name
+from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import token
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch, Headers, RawRecord, Record, Rejected
 
 T = TypeVar("T")
 K = TypeVar("K")

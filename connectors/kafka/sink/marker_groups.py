@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.client import Consumer, kafka_errors
-from kafka_eos.connectors.kafka.client_log import SILENT
-from kafka_eos.connectors.kafka.settings import Cluster
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import Consumer, kafka_errors
+from kafka_eos.connectors.kafka.client.log_bridge import SILENT
 
 
 @dataclass(frozen=True, slots=True)

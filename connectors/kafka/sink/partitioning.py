@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Final
 
-from kafka_eos.connectors.kafka.encoding import Key
-from kafka_eos.connectors.kafka.hashes import HASHES
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.kafka.sink.encoding import Key
+from kafka_eos.connectors.kafka.sink.partitioner_hashes import HASHES
+from kafka_eos.core.errors import ConfigError
 
 _STICKY_SECONDS: Final = 0.01
 """For so long records without keys go to one partition, as librdkafka's do."""

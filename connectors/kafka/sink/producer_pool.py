@@ -24,7 +24,9 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.client import (
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, lacking, writes
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import (
     BrokerWatch,
     Explain,
     KafkaError,
@@ -36,10 +38,8 @@ from kafka_eos.connectors.kafka.client import (
     undelivered,
     until_done,
 )
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, writes
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
+from kafka_eos.core.limits import LIMITS
 
 SPARE: Final = 1
 """Producers kept warm beyond the one in use, at first."""

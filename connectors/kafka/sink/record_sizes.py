@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.encoding import Columns
+from kafka_eos.connectors.kafka.sink.encoding import Columns
 
 _BATCH: Final = 61
 """Bytes of a batch before its first record."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.pool import WarmPool
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.staging import EpochOutput, Partitions
-from kafka_eos.ids import Epoch
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
+from kafka_eos.connectors.kafka.sink.producer_pool import WarmPool
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, Partitions
+from kafka_eos.core.ids import Epoch
 
 
 class LastingClients:

@@ -17,24 +17,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from kafka_eos.connectors.kafka.client import (
-    TopicPartition,
-    bounded,
-    kafka_errors,
-    until_done,
-)
-from kafka_eos.connectors.kafka.markers import MarkerGroup
-from kafka_eos.connectors.kafka.places import Places
-from kafka_eos.connectors.kafka.pool import Warm, WarmPool
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, reads
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.committer import Committable, Spread, Unstored
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, reads
+from kafka_eos.connectors.kafka.client.librdkafka import TopicPartition, bounded, kafka_errors, until_done
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.sizes import Target
-from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, FileRef, Spread, Unstored
-from kafka_eos.origins import Recording, encode
+from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup
+from kafka_eos.connectors.kafka.sink.partitioning import Places
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.sink.record_sizes import Target
+from kafka_eos.core.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.provenance_blocks import Recording, encode
 
 
 class Partitions:

@@ -9,7 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from kafka_eos.connectors.kafka.client import (
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.connectors._shared.row_errors import encoded
+from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
     KafkaException,
     Message,
@@ -20,18 +24,15 @@ from kafka_eos.connectors.kafka.client import (
     too_large,
     undelivered,
 )
-from kafka_eos.connectors.kafka.encoding import Columns, Encoder
-from kafka_eos.connectors.kafka.places import Places
-from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
-from kafka_eos.connectors.kafka.staging import EpochOutput, SharedTransactions
-from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.errors import LoginRefused, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, TaskContext
-from kafka_eos.origins import Recording
-from kafka_eos.provenance import HEADER, fans_out, ordinals, prefix
-from kafka_eos.records import Batch
+from kafka_eos.connectors.kafka.sink.encoding import Columns, Encoder
+from kafka_eos.connectors.kafka.sink.partitioning import Places
+from kafka_eos.connectors.kafka.sink.record_sizes import Stamps, Target, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, SharedTransactions
+from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.provenance import HEADER, fans_out, ordinals, prefix
+from kafka_eos.core.provenance_blocks import Recording
+from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 _NUMBERS: Final = 200

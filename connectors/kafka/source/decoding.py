@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kafka_eos.calls import each
-from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.interfaces import Codec, InBatches, InHeaders
-from kafka_eos.records import Batch, Headers, RawRecord, Record
+from kafka_eos._util.bulk_calls import each
+from kafka_eos.abc.codec import Codec, InBatches, InHeaders
+from kafka_eos.connectors.kafka.client.librdkafka import Message
+from kafka_eos.core.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]

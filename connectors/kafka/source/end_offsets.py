@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from kafka_eos.connectors.kafka.positions import ending, partition_of, topic_of, until_of
-from kafka_eos.connectors.kafka.survey import END, Rule, Start, Survey, is_to_come
-from kafka_eos.connectors.kafka.topics import Subscription
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions
+from kafka_eos.connectors.kafka.source.positions import ending, partition_of, topic_of, until_of
+from kafka_eos.connectors.kafka.source.subscription import Subscription
+from kafka_eos.connectors.kafka.source.topic_survey import END, Rule, Start, Survey, is_to_come
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
 
 Until: TypeAlias = "Literal['latest'] | datetime | Mapping[int, int] | Mapping[str, int]"
 """What is there at the first start; what there was before a time that is over; or where partitions end, exclusive."""

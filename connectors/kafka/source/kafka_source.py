@@ -12,16 +12,24 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, Unpack, overload
 
-from kafka_eos.connectors.kafka import names
-from kafka_eos.connectors.kafka.client import AdminClient, kafka_errors
-from kafka_eos.connectors.kafka.client_log import SILENT, SPOKEN
-from kafka_eos.connectors.kafka.credentials import texts
-from kafka_eos.connectors.kafka.decoding import Decoding, HeaderFilter
-from kafka_eos.connectors.kafka.ends import End, Until, expect_behind
-from kafka_eos.connectors.kafka.formats import described, expect_readable
-from kafka_eos.connectors.kafka.limits import rows_that_go_away
-from kafka_eos.connectors.kafka.memory import read_ahead, share_of
-from kafka_eos.connectors.kafka.positions import (
+from kafka_eos._util.secrets import masked
+from kafka_eos.abc.codec import Codec, Described, TopicFormat
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.incarnation import Life
+from kafka_eos.abc.source import Answer, Reader
+from kafka_eos.connectors.kafka import job_names as names
+from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.client.credentials import texts
+from kafka_eos.connectors.kafka.client.librdkafka import AdminClient, kafka_errors
+from kafka_eos.connectors.kafka.client.log_bridge import SILENT, SPOKEN
+from kafka_eos.connectors.kafka.client.memory import read_ahead, share_of
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sink.cluster_limits import rows_that_go_away
+from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
+from kafka_eos.connectors.kafka.source.decoding import Decoding, HeaderFilter
+from kafka_eos.connectors.kafka.source.end_offsets import End, Until, expect_behind
+from kafka_eos.connectors.kafka.source.positions import (
     continued,
     endless,
     moved,
@@ -31,32 +39,16 @@ from kafka_eos.connectors.kafka.positions import (
     topic_of,
     until_of,
 )
-from kafka_eos.connectors.kafka.reader import KafkaReader
-from kafka_eos.connectors.kafka.replay import replay, unread
-from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster, checked, cluster
-from kafka_eos.connectors.kafka.sink import KafkaSink
-from kafka_eos.connectors.kafka.survey import END, LOG_END, LOG_START, Rule, Start, Survey, is_to_come
-from kafka_eos.connectors.kafka.topic_codecs import TopicCodecs
-from kafka_eos.connectors.kafka.topics import Subscription, Topics
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import EpochId, JobIdentity, SplitId, Term
-from kafka_eos.interfaces import (
-    Answer,
-    Codec,
-    Described,
-    Guarantee,
-    JobContext,
-    Json,
-    Life,
-    Position,
-    Positions,
-    Reader,
-    TaskContext,
-    TopicFormat,
-)
-from kafka_eos.records import Batch, RawRecord, Record
-from kafka_eos.secrets import masked
+from kafka_eos.connectors.kafka.source.reader import KafkaReader
+from kafka_eos.connectors.kafka.source.replay_decoding import replay, unread
+from kafka_eos.connectors.kafka.source.subscription import Subscription, Topics
+from kafka_eos.connectors.kafka.source.topic_codecs import TopicCodecs
+from kafka_eos.connectors.kafka.source.topic_survey import END, LOG_END, LOG_START, Rule, Start, Survey, is_to_come
+from kafka_eos.connectors.kafka.topic_formats import described, expect_readable
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity, SplitId, Term
+from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.records import Batch, RawRecord, Record
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_eos.errors import Bug, InputLost
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Json, Position, Positions
+from kafka_eos.core.errors import Bug, InputLost
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Json, Position, Positions
 
 _UNTIL = "until"
 _GO_ON = (

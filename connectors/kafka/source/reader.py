@@ -13,7 +13,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from kafka_eos.connectors.kafka.client import (
+from kafka_eos.abc.source import total_lag
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, lacking, reads
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.credentials import texts
+from kafka_eos.connectors.kafka.client.librdkafka import (
     EOF,
     BrokerWatch,
     Consumer,
@@ -25,15 +29,12 @@ from kafka_eos.connectors.kafka.client import (
     mapped,
     not_let_in,
 )
-from kafka_eos.connectors.kafka.credentials import texts
-from kafka_eos.connectors.kafka.decoding import Decoding, Reject
-from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, lacking, reads
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Position, Positions, total_lag
-from kafka_eos.records import Batch
+from kafka_eos.connectors.kafka.source.decoding import Decoding, Reject
+from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str, int]

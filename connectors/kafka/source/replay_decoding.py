@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_eos.connectors.kafka.client import Message
-from kafka_eos.connectors.kafka.decoding import Decoding, Reject
-from kafka_eos.connectors.kafka.encoding import needed_headers
-from kafka_eos.interfaces import Codec, Part
-from kafka_eos.records import Batch, RawRecord, Record
+from kafka_eos.abc.codec import Codec, Part
+from kafka_eos.connectors.kafka.client.librdkafka import Message
+from kafka_eos.connectors.kafka.sink.encoding import needed_headers
+from kafka_eos.connectors.kafka.source.decoding import Decoding, Reject
+from kafka_eos.core.records import Batch, RawRecord, Record
 
 
 def replay(source: str, raws: Sequence[RawRecord], decoding: Decoding, reject: Reject) -> Batch[Any]:

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kafka_eos.connectors.kafka.positions import topic_of
-from kafka_eos.errors import ConfigError, InputLost
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Json
+from kafka_eos.connectors.kafka.source.positions import topic_of
+from kafka_eos.core.errors import ConfigError, InputLost
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Json
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

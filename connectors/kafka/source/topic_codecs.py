@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.decoding import Columns, record_decoder, value_decoder
-from kafka_eos.connectors.kafka.topics import Subscription
-from kafka_eos.interfaces import Codec, Comparison, Described, Part, TopicFormat
-from kafka_eos.schemas import topic_codec
-from kafka_eos.schemas.registries.format import RegistryFormat
-from kafka_eos.schemas.registries.wire_format import RegistryCodec
+from kafka_eos.abc.codec import Codec, Comparison, Described, Part, TopicFormat
+from kafka_eos.codecs import topic_codec
+from kafka_eos.codecs.registry.registry_format import RegistryFormat
+from kafka_eos.codecs.registry.wire_format import RegistryCodec
+from kafka_eos.connectors.kafka.source.decoding import Columns, record_decoder, value_decoder
+from kafka_eos.connectors.kafka.source.subscription import Subscription
 
 _ANY: Final = "<topic>"
 """Stands for the name of a topic, for people."""

@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from kafka_eos.connectors.kafka.client import AdminClient, IsolationLevel, OffsetSpec, TopicPartition, kafka_errors
-from kafka_eos.connectors.kafka.limits import missing_topic
-from kafka_eos.connectors.kafka.rights import Operation, lacking, reads
+from kafka_eos.connectors.kafka.client.access_rights import Operation, lacking, reads
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import (
+    AdminClient,
+    IsolationLevel,
+    OffsetSpec,
+    TopicPartition,
+    kafka_errors,
+)
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.connectors.kafka.sink.cluster_limits import missing_topic
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 
 Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
 """A rule that gives every partition an offset; a datetime that of the first record at or after it."""

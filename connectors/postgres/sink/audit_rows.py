@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection
+from kafka_eos.connectors._shared.row_errors import BadRows, each_row
+from kafka_eos.connectors._staged_tables.stage_names import Target
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER
-from kafka_eos.connectors.postgres.staging import refused
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.rejecting import BadRows, each_row
-from kafka_eos.connectors.tables.names import Target
-from kafka_eos.limits import LIMITS
+from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection
+from kafka_eos.connectors.postgres.sink import statements
+from kafka_eos.connectors.postgres.sink.staging_tables import refused
+from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.core.limits import LIMITS
 
 _STAGE: Final = sql.Identifier("pg_temp", "stage_audit")
 _ALIKE: Final = frozenset({

@@ -17,10 +17,10 @@ import psycopg
 from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
 
-from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.connectors.postgres.columns import Column
-from kafka_eos.connectors.postgres.tables import Has, Table
-from kafka_eos.schemas.types import type_name
+from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.sink.target_table import Has, Table
 
 _NOON: Final = datetime.datetime(2026, 1, 1, 12)
 _SAMPLES: Final[Mapping[type, Sequence[Any]]] = {

@@ -15,25 +15,27 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import prepared, statements
-from kafka_eos.connectors.postgres.client import Connection, Connections, Database, mapped
-from kafka_eos.connectors.postgres.ledger import Entry, Ledger
-from kafka_eos.connectors.tables.details import detail
-from kafka_eos.connectors.tables.lives import Open, expect_held, signs
-from kafka_eos.connectors.tables.names import COMMITTER, WRITER, Life, Promise, Strategy, application, stage
-from kafka_eos.connectors.tables.remembering import lacking
-from kafka_eos.errors import Bug, CommittableLost, Retryable
-from kafka_eos.ids import EpochId, JobIdentity
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    JobContext,
-    Outcome,
-    Probe,
-    Staged,
-    Standing,
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life as Sign
+from kafka_eos.connectors._staged_tables.incarnation_markers import Open, expect_held, signs
+from kafka_eos.connectors._staged_tables.probe_details import detail
+from kafka_eos.connectors._staged_tables.remembering import lacking
+from kafka_eos.connectors._staged_tables.stage_names import (
+    COMMITTER,
+    WRITER,
+    Life,
+    Promise,
+    Strategy,
+    application,
+    stage,
 )
-from kafka_eos.interfaces import Life as Sign
+from kafka_eos.connectors.postgres.connection import Connection, Connections, Database, mapped
+from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
+from kafka_eos.connectors.postgres.sink import statements
+from kafka_eos.connectors.postgres.sink.staging_catalog import Entry, Ledger
+from kafka_eos.core.errors import Bug, CommittableLost, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity
 
 _FROZEN = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity

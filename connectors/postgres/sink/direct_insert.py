@@ -20,16 +20,17 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos import failpoints
-from kafka_eos.connectors.postgres import prepared, statements
-from kafka_eos.connectors.postgres.client import LOCK_TIMEOUT, ROW_ERRORS, Connection, mapped
-from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.staging import refused
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.rejecting import BadRows
-from kafka_eos.connectors.tables.names import Promise, Strategy, Target
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.limits import LIMITS
+from kafka_eos._util import failpoints
+from kafka_eos.connectors._shared.row_errors import BadRows
+from kafka_eos.connectors._staged_tables.stage_names import Promise, Strategy, Target
+from kafka_eos.connectors.postgres.connection import LOCK_TIMEOUT, ROW_ERRORS, Connection, mapped
+from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
+from kafka_eos.connectors.postgres.sink import statements
+from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
+from kafka_eos.connectors.postgres.sink.staging_tables import refused
+from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.core.errors import KafkaEosError
+from kafka_eos.core.limits import LIMITS
 
 _JUDGE: Final = sql.Identifier("pg_temp", "stage_rows")
 

@@ -13,23 +13,30 @@ from typing import Any, Generic, Literal, TypeVar
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import fitting, statements, strategies, tables, telling
-from kafka_eos.connectors.postgres.client import WHO_COMES_IN, Connection, Database, Link, mapped
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.connectors._shared.row_errors import encoded
+from kafka_eos.connectors._shared.table_audit import Unmarked
+from kafka_eos.connectors._staged_tables.stage_names import WRITER, Life, Strategy, Target
+from kafka_eos.connectors._staged_tables.table_writer import Holder, TableWriter
 from kafka_eos.connectors.postgres.columns import Rows, columns_of
-from kafka_eos.connectors.postgres.committer import PostgresCommitter
-from kafka_eos.connectors.postgres.inserting import Transactions
-from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.names import qualified
-from kafka_eos.connectors.postgres.staging import StagingTables
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.rejecting import encoded
-from kafka_eos.connectors.tables.names import WRITER, Life, Strategy, Target
-from kafka_eos.connectors.tables.writer import Holder, TableWriter
-from kafka_eos.connectors.unmarked import Unmarked
-from kafka_eos.errors import ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Guarantee, JobContext, Json, RejectRow, TaskContext
-from kafka_eos.records import Batch, Headers
+from kafka_eos.connectors.postgres.connection import WHO_COMES_IN, Connection, Database, Link, mapped
+from kafka_eos.connectors.postgres.sink import audit_rows as telling
+from kafka_eos.connectors.postgres.sink import column_compatibility as fitting
+from kafka_eos.connectors.postgres.sink import statements
+from kafka_eos.connectors.postgres.sink import target_table as tables
+from kafka_eos.connectors.postgres.sink import write_strategy as strategies
+from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter
+from kafka_eos.connectors.postgres.sink.direct_insert import Transactions
+from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
+from kafka_eos.connectors.postgres.sink.staging_tables import StagingTables
+from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.table_names import qualified
+from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import token
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch, Headers
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import uuid
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.tables.names import transaction
-from kafka_eos.errors import RestartFromCheckpoint, Retryable
+from kafka_eos.connectors._staged_tables.stage_names import transaction
+from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.core.errors import RestartFromCheckpoint, Retryable
 
 _END_WRITER = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity

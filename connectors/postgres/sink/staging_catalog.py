@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.connectors.postgres import prepared as transactions
-from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.tables.lives import Mark
-from kafka_eos.connectors.tables.names import Life, Promise, Strategy, stage, transaction
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, stage, transaction
+from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.sink import prepared_transactions as transactions
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 _MAKE: Final = """
     CREATE TABLE IF NOT EXISTS {schema}.lives (

@@ -15,14 +15,14 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from kafka_eos import failpoints
-from kafka_eos.connectors.postgres import statements
-from kafka_eos.connectors.postgres.client import ROW_ERRORS, Connection, Link, mapped, of_a_row
-from kafka_eos.connectors.postgres.ledger import Ledger
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.rejecting import BadRows
-from kafka_eos.connectors.tables.names import Promise, Strategy, Target
-from kafka_eos.errors import KafkaEosError
+from kafka_eos._util import failpoints
+from kafka_eos.connectors._shared.row_errors import BadRows
+from kafka_eos.connectors._staged_tables.stage_names import Promise, Strategy, Target
+from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection, Link, mapped, of_a_row
+from kafka_eos.connectors.postgres.sink import statements
+from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
+from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.core.errors import KafkaEosError
 
 
 class StagingTables:

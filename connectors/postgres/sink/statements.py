@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.connectors.postgres.client import Connection
+from kafka_eos.connectors._staged_tables.stage_names import Target
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER, Column
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.connectors.tables.names import Target
+from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.sink.target_table import Table
 
 _LONG: Final = 1000
 """Bytes of a key that no index refuses, whatever else is in it."""

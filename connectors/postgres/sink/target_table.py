@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.tables.names import Target
+from kafka_eos.connectors._staged_tables.stage_names import Target
+from kafka_eos.connectors.postgres.connection import Connection
 
 _KINDS: Final = {
     "v": "a view",

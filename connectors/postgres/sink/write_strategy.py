@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.tables.names import Strategy
+from kafka_eos.connectors._staged_tables.stage_names import Strategy
 
 LONGEST_EPOCH: Final = 60.0
 """Seconds between checkpoints up to which a transaction as long as an epoch is begun without being asked for."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from kafka_eos.connectors.plain_rows import converter
-from kafka_eos.connectors.postgres import tables
-from kafka_eos.connectors.postgres.client import Connection, Database, mapped
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.connectors._shared.plain_rows import converter
 from kafka_eos.connectors.postgres.columns import columns_of
-from kafka_eos.connectors.postgres.names import qualified
-from kafka_eos.connectors.postgres.ranges import Reading, oid_of, reading
-from kafka_eos.connectors.postgres.reader import SnapshotReader
-from kafka_eos.connectors.postgres.snapshot import Progress
-from kafka_eos.errors import ConfigError, InputLost, Retryable
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Guarantee, JobContext, Json, Positions, TaskContext
-from kafka_eos.records import Record
+from kafka_eos.connectors.postgres.connection import Connection, Database, mapped
+from kafka_eos.connectors.postgres.sink import target_table as tables
+from kafka_eos.connectors.postgres.source.reader import SnapshotReader
+from kafka_eos.connectors.postgres.source.snapshot import Progress
+from kafka_eos.connectors.postgres.source.snapshot_queries import Reading, oid_of, reading
+from kafka_eos.connectors.postgres.table_names import qualified
+from kafka_eos.core.errors import ConfigError, InputLost, Retryable
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.core.records import Record
 
 T = TypeVar("T")
 K = TypeVar("K")

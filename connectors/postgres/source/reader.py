@@ -14,15 +14,16 @@ from typing import Any
 
 import psycopg
 
-from kafka_eos.calls import each
-from kafka_eos.connectors.plain_rows import said
-from kafka_eos.connectors.postgres.client import Connection, mapped
-from kafka_eos.connectors.postgres.ranges import Reading
-from kafka_eos.connectors.postgres.snapshot import Key, Progress, is_end
-from kafka_eos.errors import InputLost, RestartFromCheckpoint
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions, TaskContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos._util.bulk_calls import each
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.connectors._shared.plain_rows import said
+from kafka_eos.connectors.postgres.connection import Connection, mapped
+from kafka_eos.connectors.postgres.source.snapshot import Key, Progress, is_end
+from kafka_eos.connectors.postgres.source.snapshot_queries import Reading
+from kafka_eos.core.errors import InputLost, RestartFromCheckpoint
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch, RawRecord
 
 Row = dict[str, Any]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.interfaces import Json, Position
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.json_values import Json, Position
 
 Key = tuple[str, ...]
 """Values of the key's columns, as the server writes them as text."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from psycopg import sql
 
-from kafka_eos.connectors.postgres.client import Connection
-from kafka_eos.connectors.postgres.snapshot import Key, Progress, Snapshot
-from kafka_eos.connectors.postgres.tables import Table
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.source.snapshot import Key, Progress, Snapshot
+from kafka_eos.core.errors import ConfigError, Retryable
 
 _XIDS = 2**32
 """Transaction ids in rows have 32 bits, and come round. The first three are of no transaction: such a row is old."""

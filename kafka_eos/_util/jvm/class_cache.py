@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from kafka_eos.devbroker.jars import cache_dir
+from kafka_eos._util.jvm.jars import cache_dir
 
 _WRITING_SECONDS = 3600.0
 """So old is no archive that is still being written."""

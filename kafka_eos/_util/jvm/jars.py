@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from kafka_eos.devbroker.maven import VARIABLE, Artifact, Unreachable, fetch, is_intact, repository, shown
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.jvm.maven import VARIABLE, Artifact, Unreachable, fetch, is_intact, repository, shown
+from kafka_eos.core.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 _AT_ONCE = 4

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from functools import lru_cache
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 MINIMUM_MAJOR = 17
 

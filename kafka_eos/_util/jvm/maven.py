@@ -29,7 +29,7 @@ from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 VARIABLE: Final = "KAFKA_EOS_MAVEN_REPOSITORY"
 _CENTRAL: Final = re.compile(rb"https://[a-z0-9.-]+/maven2")

@@ -12,10 +12,10 @@ in which they came, nor on how they were split up.
 
 from __future__ import annotations
 
-from kafka_eos.aggregates.base import Aggregate
-from kafka_eos.aggregates.numbers import count, mean, sum_
-from kafka_eos.aggregates.order import collect, first, last, max_, max_by, min_, min_by, top
-from kafka_eos.aggregates.sketches import approx_distinct, approx_quantiles
+from kafka_eos.api.aggregates.aggregate import Aggregate
+from kafka_eos.api.aggregates.extremes import collect, first, last, max_, max_by, min_, min_by, top
+from kafka_eos.api.aggregates.sketches import approx_distinct, approx_quantiles
+from kafka_eos.api.aggregates.sums import count, mean, sum_
 
 __all__ = [
     "Aggregate",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.errors import PlanError
+from kafka_eos.core.errors import PlanError
 
 T_contra = TypeVar("T_contra", contravariant=True)
 A = TypeVar("A")

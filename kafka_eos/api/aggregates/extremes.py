@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from kafka_eos.aggregates.base import PLAIN, Aggregate, plain, sortable
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.types import returned, to_plain
+from kafka_eos.api.aggregates.aggregate import PLAIN, Aggregate, plain, sortable
+from kafka_eos.codecs.type_inspection import returned, to_plain
+from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 V = TypeVar("V")

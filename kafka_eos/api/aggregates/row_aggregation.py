@@ -16,10 +16,10 @@ from typing import Any, get_origin
 
 import msgspec
 
-from kafka_eos.aggregates.base import Aggregate
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.msgpack import as_key
-from kafka_eos.schemas.types import is_model, type_name
+from kafka_eos.api.aggregates.aggregate import Aggregate
+from kafka_eos.codecs.msgpack_codec import as_key
+from kafka_eos.codecs.type_inspection import is_model, type_name
+from kafka_eos.core.errors import PlanError
 
 
 class Aggregation(Aggregate[Any, Any, dict[str, Any]]):

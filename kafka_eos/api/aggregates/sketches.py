@@ -20,9 +20,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from kafka_eos.aggregates.base import Aggregate
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.msgpack import KeyCodec
+from kafka_eos.api.aggregates.aggregate import Aggregate
+from kafka_eos.codecs.msgpack_codec import KeyCodec
+from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from kafka_eos.aggregates.base import Aggregate
+from kafka_eos.api.aggregates.aggregate import Aggregate
 
 T = TypeVar("T")
 N = TypeVar("N", int, float, Decimal)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_eos.audit.beginning import Beginning
-from kafka_eos.audit.beside import Files
-from kafka_eos.audit.broadcasts.judged import Ruled
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.intervals import Spans, spans
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Subject
-from kafka_eos.audit.windows.judged import Judged
+from kafka_eos.audit.facts.audit_subject import Subject
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.epoch_intervals import Spans, spans
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.facts.ledger_provenance import Files
+from kafka_eos.audit.facts.starting_savepoint import Beginning
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import Ruled
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.topic_tables import Bounds
+from kafka_eos.audit.tables.windows.judgeable_windows import Judged
 
 
 @dataclass(frozen=True)

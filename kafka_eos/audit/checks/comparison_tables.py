@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import flags, letters, relations, totals
-from kafka_eos.audit.broadcasts.recompute import Ruling
-from kafka_eos.audit.recompute import Recompute
-from kafka_eos.audit.scope import Scope
-from kafka_eos.audit.seen import Seen, union
-from kafka_eos.audit.windows import early
-from kafka_eos.audit.windows.recompute import Windowed, Windowing
-from kafka_eos.operators.chain import refuser
+from kafka_eos.audit.checks import database_tables as relations
+from kafka_eos.audit.checks import dead_letters as letters
+from kafka_eos.audit.checks import provenance_checks as flags
+from kafka_eos.audit.checks.audit_scope import Scope
+from kafka_eos.audit.checks.observed_tables import Seen, union
+from kafka_eos.audit.tables import epoch_totals as totals
+from kafka_eos.audit.tables.broadcast.rule_recompute import Ruling
+from kafka_eos.audit.tables.expected_outputs import Recompute
+from kafka_eos.audit.tables.windows import early_results as early
+from kafka_eos.audit.tables.windows.window_recompute import Windowed, Windowing
+from kafka_eos.runtime.operators.operator_chain import refuser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

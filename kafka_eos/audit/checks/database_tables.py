@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.flags import AT
-from kafka_eos.audit.subject import DatabaseTable
-from kafka_eos.audit.tasks import cut_of
-from kafka_eos.audit.verdict import Check
-from kafka_eos.interfaces import AuditableTable
+from kafka_eos.abc.auditable import AuditableTable
+from kafka_eos.audit.checks.provenance_checks import AT
+from kafka_eos.audit.checks.verdict import Check
+from kafka_eos.audit.facts.audit_subject import DatabaseTable
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.python_tasks import cut_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

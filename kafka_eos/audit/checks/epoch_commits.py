@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_eos.audit.ledger import Ledger, Recorded
-from kafka_eos.audit.subject import Subject
-from kafka_eos.audit.verdict import SHOWN, Evidence, Offender
-from kafka_eos.checkpoints.paths import manifest_name
-from kafka_eos.ids import EpochId
+from kafka_eos.audit.checks.verdict import SHOWN, Evidence, Offender
+from kafka_eos.audit.facts.audit_subject import Subject
+from kafka_eos.audit.facts.job_ledger import Ledger, Recorded
+from kafka_eos.core.ids import EpochId
+from kafka_eos.storage.object_names import manifest_name
 
 Seen = Mapping[str, tuple[int, Offender]]
 """By sink, how many outputs of an epoch, and the first of them."""

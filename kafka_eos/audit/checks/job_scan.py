@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Row, Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import flags, relations, unmarked
-from kafka_eos.audit.commits import ByEpoch
-from kafka_eos.audit.compared import Compared
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.scope import Scope
-from kafka_eos.audit.seen import Seen, union
-from kafka_eos.audit.subject import Directory
-from kafka_eos.audit.verdict import SHOWN, Check, Evidence, Offender
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.audit.checks import database_tables as relations
+from kafka_eos.audit.checks import multiset_checks as unmarked
+from kafka_eos.audit.checks import provenance_checks as flags
+from kafka_eos.audit.checks.audit_scope import Scope
+from kafka_eos.audit.checks.comparison_tables import Compared
+from kafka_eos.audit.checks.epoch_commits import ByEpoch
+from kafka_eos.audit.checks.observed_tables import Seen, union
+from kafka_eos.audit.checks.verdict import SHOWN, Check, Evidence, Offender
+from kafka_eos.audit.facts.audit_subject import Directory
+from kafka_eos.audit.tables.topic_tables import Bounds
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.verdict import Check
+from kafka_eos.audit.checks.verdict import Check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

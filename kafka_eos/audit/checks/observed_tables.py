@@ -15,14 +15,15 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import reads, relations
-from kafka_eos.audit.formats import rows
-from kafka_eos.audit.legible import Legible
-from kafka_eos.audit.places import Placing, with_homes
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.scope import Scope
-from kafka_eos.audit.subject import DatabaseTable, Directory, Place, Topic
-from kafka_eos.ids import EpochId
+from kafka_eos.audit.checks import database_tables as relations
+from kafka_eos.audit.checks.audit_scope import Scope
+from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place, Topic
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.audit.tables.file_formats import rows
+from kafka_eos.audit.tables.partition_placement import Placing, with_homes
+from kafka_eos.audit.tables.readable_values import Legible
+from kafka_eos.audit.tables.topic_tables import Bounds
+from kafka_eos.core.ids import EpochId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

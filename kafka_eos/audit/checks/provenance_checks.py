@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.sums import same_value
-from kafka_eos.audit.verdict import Check
-from kafka_eos.ids import EpochId
-from kafka_eos.provenance import TIMERS
+from kafka_eos.audit.checks.verdict import Check
+from kafka_eos.audit.tables.float_tolerance import same_value
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.provenance import TIMERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kafka_eos.state.timers import Floor
+    from kafka_eos.runtime.state.timers import Floor
 
 AT = ("topic", "partition", "offset")
 _BY_NUMBER = ("series", "sink")

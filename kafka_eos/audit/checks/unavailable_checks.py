@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_eos.audit.commits import Counts
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Subject
-from kafka_eos.audit.verdict import Check
+from kafka_eos.audit.checks.epoch_commits import Counts
+from kafka_eos.audit.checks.verdict import Check
+from kafka_eos.audit.facts.audit_subject import Subject
+from kafka_eos.audit.facts.job_ledger import Ledger
 
 Impossible = dict[Check, str]
 """The reason by the check that cannot be made."""

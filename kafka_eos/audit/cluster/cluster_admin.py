@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafka_eos.audit.java_client import secrets_of
-from kafka_eos.errors import ConfigError
-from kafka_eos.secrets import MASK
+from kafka_eos._util.secrets import MASK
+from kafka_eos.audit.cluster.java_client_config import secrets_of
+from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.secrets import FROM_FILE, filled
+from kafka_eos._util.secrets import FROM_FILE, filled
+from kafka_eos.core.errors import ConfigError
 
 _OAUTH: Final = "sasl.oauthbearer."
 _TOKEN_FILE: Final = f"{_OAUTH}token{FROM_FILE}"

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_eos.devbroker.classes import class_options
-from kafka_eos.devbroker.jars import fetch_jars
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.spark.live import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
+from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.jvm.jars import fetch_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 from kafka_eos.spark.session import check_python
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
-from kafka_eos.audit.intervals import stream
-from kafka_eos.audit.regimes import Regime
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Guarantee, JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.audit.facts.epoch_intervals import stream
+from kafka_eos.audit.facts.partitioning_history import Regime
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.plan import AsOfJoin, Plan, Sink, Table
-from kafka_eos.records import Batch, RawRecord
 
 Log = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.interfaces import CheckpointStorage, Json, StateHandle
-from kafka_eos.state.handles import opened
-from kafka_eos.state.rows import Row
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.row_store import Row
+from kafka_eos.runtime.state.stored_rows import opened
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.storage_factory import open_storage
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kafka_eos.checkpoints.ledger import Entry
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Positions
-from kafka_eos.protocol.bootstrap import first_end
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.protocol.source_dependencies import first_end
+from kafka_eos.storage.epoch_ledger import Entry
 
 Offsets = dict[str, dict[int, int]]
 """Next offset by stream and partition. A stream is one topic of a source operator: ``orders/orders-eu``."""

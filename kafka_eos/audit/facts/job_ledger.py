@@ -17,23 +17,23 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.deaths import deaths
-from kafka_eos.audit.intervals import Interval, Offsets, first_ends, intervals, offsets, starts, stream_of
-from kafka_eos.audit.regimes import Regime, regimes
-from kafka_eos.checkpoints import ledger as epochs
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.ledger import Entries, Entry, Kept, difference, entry_of
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.savepoints import Origin
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator.term import gather
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Json, Positions
+from kafka_eos.audit.facts.epoch_intervals import Interval, Offsets, first_ends, intervals, offsets, starts, stream_of
+from kafka_eos.audit.facts.partitioning_history import Regime, regimes
+from kafka_eos.audit.facts.process_deaths import deaths
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination.terms import gather
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.protocol.lineage import lineage
+from kafka_eos.storage import epoch_ledger as epochs
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.epoch_ledger import Entries, Entry, Kept, difference, entry_of
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.savepoint_files import Origin
+from kafka_eos.storage.storage_factory import find_storage
 
 _NEVER = EpochId(Epoch(0), Term(0))
 

@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.functions import arrow_udf
 
-from kafka_eos.audit.ledger import Named
-from kafka_eos.checkpoints.ledger import Kept
-from kafka_eos.checkpoints.opening import open_storage
-from kafka_eos.checkpoints.provenance import Shelf
+from kafka_eos.audit.facts.job_ledger import Named
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.origins import Block, Origins, decode, opened, places_of
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.provenance_blocks import Block, Origins, decode, opened, places_of
+from kafka_eos.storage.epoch_ledger import Kept
+from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.storage_factory import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafka_eos.checkpoints.ledger import Entry
-from kafka_eos.interfaces import Spread
+from kafka_eos.abc.committer import Spread
+from kafka_eos.storage.epoch_ledger import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.audit.intervals import Offsets, offsets
-from kafka_eos.audit.ledger import Ledger, joined, read_ledger
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.settings import Settings
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.audit.facts.epoch_intervals import Offsets, offsets
+from kafka_eos.audit.facts.job_ledger import Ledger, joined, read_ledger
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Term
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.storage_factory import find_storage
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_eos.audit.report import Context, write
-from kafka_eos.audit.verdict import Conclusion, Observations, Verdict, judge
-from kafka_eos.errors import Bug, KafkaEosError
+from kafka_eos.audit.checks.verdict import Conclusion, Observations, Verdict, judge
+from kafka_eos.audit.report.report_files import Context, write
+from kafka_eos.core.errors import Bug, KafkaEosError
 
 _BEGUN = judge(Observations(obstacles=["this audit began and did not end: run it again"]))
 _LONGEST = 400

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_eos.audit.axes import Axis, Tick, up_to_a_round_number
-from kafka_eos.audit.deaths import deaths
+from kafka_eos.audit.facts.process_deaths import deaths
+from kafka_eos.audit.report.chart_axes import Axis, Tick, up_to_a_round_number
 
 WIDTH, HEIGHT = 1000.0, 240.0
 _STEPS_UP, _STEPS_ALONG = 5, 10

@@ -16,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.timeline import partition_bars, timeline
-from kafka_eos.audit.verdict import AnyCheck, Evidence, Observations, Verdict
-from kafka_eos.protocol.dead_letters import described
-from kafka_eos.records import Tally
+from kafka_eos.audit.checks.verdict import AnyCheck, Evidence, Observations, Verdict
+from kafka_eos.audit.report.charts import partition_bars, timeline
+from kafka_eos.core.records import Tally
+from kafka_eos.protocol.dead_letter_limit import described
 
 _PACKAGES = ("confluent-kafka", "pyspark", "pyarrow")
 

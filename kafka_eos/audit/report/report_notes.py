@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import DatabaseTable, Directory, Place, Subject, Topic
-from kafka_eos.audit.verdict import Uncompared
+from kafka_eos.audit.checks.verdict import Uncompared
+from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place, Subject, Topic
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.tables.plan_cut import Cut
 
 if TYPE_CHECKING:
-    from kafka_eos.audit.jobs import Expected
+    from kafka_eos.audit.checks.job_scan import Expected
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:

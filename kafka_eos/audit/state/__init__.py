@@ -7,6 +7,6 @@ That every output is there once is one claim; that what the job has stored for t
 workers.
 """
 
-from kafka_eos.audit.state.auditor import audit_state
+from kafka_eos.audit.state.state_audit import audit_state
 
 __all__ = ["audit_state"]

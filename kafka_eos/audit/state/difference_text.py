@@ -12,15 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_eos.audit.state.doubts import Name, declared
-from kafka_eos.audit.sums import NEAR
-from kafka_eos.audit.tasks import columns_of, cut_of
-from kafka_eos.interfaces import Json, StateDescriptor
-from kafka_eos.schemas import Counted
-from kafka_eos.schemas.stored import stored_codec
-from kafka_eos.state.evolution import describe, reader
-from kafka_eos.state.keygroups import group_prefix
-from kafka_eos.state.layout import Layout
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.audit.state.uncertain_state import Name, declared
+from kafka_eos.audit.tables.float_tolerance import NEAR
+from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
+from kafka_eos.codecs import Counted
+from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.key_groups import group_prefix
+from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.schema_evolution import describe, reader
 
 DIFFERENT = "operator string, state string, place binary, value binary, made binary, astray boolean, loose boolean"
 """A row that is stored, or made, or both, and not the same. The columns are in this order."""

@@ -13,18 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_eos.audit.auditor import HasPlan, file_of, running
-from kafka_eos.audit.beginning import whole_history
-from kafka_eos.audit.cut import Cut, cut
-from kafka_eos.audit.ending import Ending
-from kafka_eos.audit.ground import Ground
-from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import Opening, session
-from kafka_eos.audit.state.doubts import Doubts, doubts, stored
-from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.subject import Subject, subject
-from kafka_eos.audit.verdict import (
+from kafka_eos.abc.context import JobContext
+from kafka_eos.audit.checks.verdict import (
     SHOWN,
     AnyCheck,
     Evidence,
@@ -37,22 +27,32 @@ from kafka_eos.audit.verdict import (
     Verdict,
     judge,
 )
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.checkpoints.paths import manifest_name
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.coordinator.requests import is_running
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.audit.cluster.spark_session import Opening, session
+from kafka_eos.audit.facts.audit_subject import Subject, subject
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
+from kafka_eos.audit.facts.starting_savepoint import whole_history
+from kafka_eos.audit.job_audit import HasPlan, file_of, running
+from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.report_files import Context
+from kafka_eos.audit.state.uncertain_state import Doubts, doubts, stored
+from kafka_eos.audit.tables.pinned_input import Ground
+from kafka_eos.audit.tables.plan_cut import Cut, cut
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.job_requests import is_running
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.storage.object_names import manifest_name
+from kafka_eos.storage.storage_factory import find_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.jobs import Scan
-    from kafka_eos.audit.state.scan import Difference, StateScan
+    from kafka_eos.audit.checks.job_scan import Scan
+    from kafka_eos.audit.state.state_scan import Difference, StateScan
 
 Progress = Callable[[str], None]
 _LOOSE = "nothing tells in which order the input of their keys was read"
@@ -157,11 +157,11 @@ class _Run:
 
     def facts(self, address: str) -> Observations:
         """Gather everything ``judge`` needs. ``address``: of the job's checkpoints."""
-        from kafka_eos.audit import jobs
-        from kafka_eos.audit.beside import files
-        from kafka_eos.audit.scope import Scope
-        from kafka_eos.audit.state.rows import Form
-        from kafka_eos.audit.state.scan import StateScan, StateScope
+        from kafka_eos.audit.checks import job_scan as jobs
+        from kafka_eos.audit.checks.audit_scope import Scope
+        from kafka_eos.audit.facts.ledger_provenance import files
+        from kafka_eos.audit.state.state_rows import Form
+        from kafka_eos.audit.state.state_scan import StateScan, StateScope
 
         ground, cut_, manifest, beginning = self._ground, self._cut, self._manifest, self._ground.beginning
         scope = Scope(

@@ -17,16 +17,28 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from kafka_eos.audit.stored import Checkpoint, states
-from kafka_eos.audit.tasks import Backends, CapturedRow, Tail, chain_of, columns_of, cut_of, feed, ignore, runs
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, Json, StateBackend, StateHandle
-from kafka_eos.schemas import Counted
-from kafka_eos.state.keygroups import GROUP_BYTES, group_of
-from kafka_eos.state.layout import span_of
-from kafka_eos.state.local import is_local
-from kafka_eos.state.rows import Row
+from kafka_eos.abc.state import StateBackend, StateHandle
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint, states
+from kafka_eos.audit.tables.python_tasks import (
+    Backends,
+    CapturedRow,
+    Tail,
+    chain_of,
+    columns_of,
+    cut_of,
+    feed,
+    ignore,
+    runs,
+)
+from kafka_eos.codecs import Counted
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_of
+from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.row_store import Row
+from kafka_eos.storage.job_storage import LocalStorage
 
 STORED = "operator string, state string, grp binary, place binary, value binary, astray boolean"
 """A row of a checkpoint. ``place`` is null where nothing is compared; one that is ``astray`` lies in the part of a

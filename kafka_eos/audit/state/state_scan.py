@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.compared import Compared
-from kafka_eos.audit.seen import Seen
-from kafka_eos.audit.state import rows, words
-from kafka_eos.audit.state.doubts import Name
-from kafka_eos.audit.state.rows import Form
-from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.verdict import SHOWN
-from kafka_eos.interfaces import Json
+from kafka_eos.audit.checks.comparison_tables import Compared
+from kafka_eos.audit.checks.observed_tables import Seen
+from kafka_eos.audit.checks.verdict import SHOWN
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.state import difference_text as words
+from kafka_eos.audit.state import state_rows as rows
+from kafka_eos.audit.state.state_rows import Form
+from kafka_eos.audit.state.uncertain_state import Name
+from kafka_eos.core.json_values import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

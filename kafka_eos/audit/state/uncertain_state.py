@@ -10,17 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kafka_eos.audit.answers import Unanswered
-from kafka_eos.audit.cut import Cut, expires
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.errors import UserError
-from kafka_eos.interfaces import Json, StateDescriptor, StateHandle
-from kafka_eos.operators import join, process, windows
-from kafka_eos.operators.fold import STATE
-from kafka_eos.operators.joins.table import TableJoinOperator
-from kafka_eos.operators.patterns.operator import PatternOperator
-from kafka_eos.operators.process import declared as declared_by
-from kafka_eos.operators.windows.counted import CountedWindows as CountedOperator
+from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.tables.plan_cut import Cut, expires
+from kafka_eos.audit.tables.unanswered_requests import Unanswered
+from kafka_eos.core.errors import UserError
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import (
     BroadcastConnect,
     CountedWindows,
@@ -33,8 +28,14 @@ from kafka_eos.plan import (
     TableJoin,
     Windows,
 )
-from kafka_eos.state.evolution import describe, reader, redefined, split
-from kafka_eos.state.local import is_local
+from kafka_eos.runtime.operators import join, process, windows
+from kafka_eos.runtime.operators.fold import STATE
+from kafka_eos.runtime.operators.joins.table_join import TableJoinOperator
+from kafka_eos.runtime.operators.patterns.pattern_operator import PatternOperator
+from kafka_eos.runtime.operators.process import declared as declared_by
+from kafka_eos.runtime.operators.windows.count_windows import CountedWindows as CountedOperator
+from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.runtime.state.schema_evolution import describe, reader, redefined, split
 
 Name: TypeAlias = tuple[str, str]
 """An operator and one of its states."""

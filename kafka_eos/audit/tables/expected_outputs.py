@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import reads, tasks
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.intervals import Spans
-from kafka_eos.audit.legible import Legible
-from kafka_eos.audit.sums import floats, value_hash
-from kafka_eos.operators.chain import refuser
+from kafka_eos.audit.facts.epoch_intervals import Spans
+from kafka_eos.audit.tables import python_tasks as tasks
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.audit.tables.float_tolerance import floats, value_hash
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.readable_values import Legible
 from kafka_eos.plan import KeyBy
+from kafka_eos.runtime.operators.operator_chain import refuser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.subject import Directory
-from kafka_eos.audit.tasks import cut_of
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.interfaces import AuditableFiles
+from kafka_eos.abc.auditable import AuditableFiles
+from kafka_eos.audit.facts.audit_subject import Directory
+from kafka_eos.audit.tables.python_tasks import cut_of
+from kafka_eos.core.errors import KafkaEosError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

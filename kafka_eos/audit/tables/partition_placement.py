@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.partitioners import is_known
-from kafka_eos.audit.regimes import Regime
-from kafka_eos.interfaces import Spread
+from kafka_eos.abc.committer import Spread
+from kafka_eos.audit.facts.partitioning_history import Regime
+from kafka_eos.audit.tables.partitioner_hashes import is_known
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

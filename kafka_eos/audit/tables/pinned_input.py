@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.beginning import Beginning, beginning
-from kafka_eos.audit.cluster import ClusterAdmin, Range, Ranges, in_flight, unsettled
-from kafka_eos.audit.java_client import java_config
-from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.subject import Directory, Subject, Topic
-from kafka_eos.checkpoints.storage import JobStorage
+from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, in_flight, unsettled
+from kafka_eos.audit.cluster.java_client_config import java_config
+from kafka_eos.audit.facts.audit_subject import Directory, Subject, Topic
+from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
+from kafka_eos.audit.facts.starting_savepoint import Beginning, beginning
+from kafka_eos.storage.job_storage import JobStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafka_eos.audit.reads import Bounds
+    from kafka_eos.audit.tables.topic_tables import Bounds
 
 _POLL_SECONDS = 0.5
 

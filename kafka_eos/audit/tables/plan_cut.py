@@ -10,12 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from kafka_eos.audit.answers import Unanswered, unanswered, why
-from kafka_eos.interfaces import Sink as SinkConnector
-from kafka_eos.operators import process
-from kafka_eos.operators.chain import refuser
-from kafka_eos.operators.duplicates import Deduplicate
-from kafka_eos.operators.process import declared
+from kafka_eos.abc.sink import Sink as SinkConnector
+from kafka_eos.audit.tables.unanswered_requests import Unanswered, unanswered, why
 from kafka_eos.plan import (
     BroadcastConnect,
     CountedWindows,
@@ -39,6 +35,10 @@ from kafka_eos.plan import (
     Union,
     Windows,
 )
+from kafka_eos.plan.deduplication import Deduplicate
+from kafka_eos.runtime.operators import process
+from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.runtime.operators.process import declared
 
 _NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows
 """Nodes that may make none of a row, or several."""

@@ -20,24 +20,26 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from kafka_eos import plan as plans
-from kafka_eos.app import load
-from kafka_eos.audit.beginning import restored
-from kafka_eos.audit.cut import Cut, captured, cut
-from kafka_eos.audit.intervals import Spans, stream
-from kafka_eos.audit.subject import AuditableSource
-from kafka_eos.checkpoints.savepoints import SavepointFiles
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.collector import spare_the_collector
-from kafka_eos.exchange.routing import Router, router
-from kafka_eos.ids import AppRef
-from kafka_eos.interfaces import AuditableSink, RejectRow, StateBackend
-from kafka_eos.operators.chain import Chain, Output
+from kafka_eos._util.gc_tuning import spare_the_collector
+from kafka_eos.abc.auditable import AuditableSink
+from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.state import StateBackend
+from kafka_eos.audit.facts.audit_subject import AuditableSource
+from kafka_eos.audit.facts.epoch_intervals import Spans, stream
+from kafka_eos.audit.facts.starting_savepoint import restored
+from kafka_eos.audit.tables.plan_cut import Cut, captured, cut
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.ids import AppRef
+from kafka_eos.core.provenance import ordinals
+from kafka_eos.core.records import Batch, Headers, RawOrigin, RawRecord
 from kafka_eos.plan import Plan
-from kafka_eos.provenance import ordinals
-from kafka_eos.records import Batch, Headers, RawOrigin, RawRecord
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.exchange.routing import Router, router
+from kafka_eos.runtime.operators.operator_chain import Chain, Output
+from kafka_eos.runtime.program import load
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.storage.savepoint_files import SavepointFiles
 
 HEADERS = "headers array<struct<key string, value binary>>"
 _RAW = f"timestamp long, key binary, value binary, {HEADERS}"

@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kafka_eos import plan as plans
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.tasks import cut_of
-from kafka_eos.interfaces import AuditableSink, Codec
-from kafka_eos.schemas import BytesCodec, JsonCodec, StrCodec
-from kafka_eos.schemas.types import to_plain
+from kafka_eos.abc.auditable import AuditableSink
+from kafka_eos.abc.codec import Codec
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.python_tasks import cut_of
+from kafka_eos.codecs import BytesCodec, JsonCodec, StrCodec
+from kafka_eos.codecs.type_inspection import to_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

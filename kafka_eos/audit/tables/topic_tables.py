@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.beside import Beside, Files
-from kafka_eos.audit.cluster import PATIENCE_MS
-from kafka_eos.audit.java_client import java_config
-from kafka_eos.audit.legible import Legible
-from kafka_eos.audit.partitioners import key_hash
-from kafka_eos.audit.subject import Directory, Topic
-from kafka_eos.audit.sums import floats, value_hash
-from kafka_eos.operators.windows.base import LateRow
-from kafka_eos.provenance import HEADER
+from kafka_eos.audit.cluster.cluster_admin import PATIENCE_MS
+from kafka_eos.audit.cluster.java_client_config import java_config
+from kafka_eos.audit.facts.audit_subject import Directory, Topic
+from kafka_eos.audit.facts.ledger_provenance import Beside, Files
+from kafka_eos.audit.tables.float_tolerance import floats, value_hash
+from kafka_eos.audit.tables.partitioner_hashes import key_hash
+from kafka_eos.audit.tables.readable_values import Legible
+from kafka_eos.core.provenance import HEADER
+from kafka_eos.runtime.operators.windows.window_operator import LateRow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

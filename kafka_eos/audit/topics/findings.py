@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import reads
-from kafka_eos.audit.report import Context
-from kafka_eos.audit.topics import tables, window
+from kafka_eos.audit.checks.verdict import SHOWN, Check, NotPossible, Observations, Offender
+from kafka_eos.audit.report.report_files import Context
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.audit.topics import offset_window as window
+from kafka_eos.audit.topics import topic_tables as tables
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.scan import TERM, Attempt, Suspect, Suspects, Tally, TopicScan
-from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import SHOWN, Check, NotPossible, Observations, Offender
-from kafka_eos.errors import ConfigError
+from kafka_eos.audit.topics.topic_scan import TERM, Attempt, Suspect, Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.topic_tables import Places, Window
+from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

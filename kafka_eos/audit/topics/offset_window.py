@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster import ClusterAdmin, Offsets, Ranges
-from kafka_eos.audit.reads import Bounds
+from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Offsets, Ranges
+from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics.question import Question
-from kafka_eos.audit.topics.tables import Window
-from kafka_eos.errors import ConfigError
+from kafka_eos.audit.topics.topic_tables import Window
+from kafka_eos.core.errors import ConfigError
 
 
 def window(question: Question, cluster: ClusterAdmin | None, ranges: Ranges, done: Offsets | None = None) -> Window:

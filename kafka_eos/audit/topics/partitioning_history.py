@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kafka_eos.audit.places import Placing
-from kafka_eos.audit.regimes import Regime
-from kafka_eos.interfaces import Spread
+from kafka_eos.abc.committer import Spread
+from kafka_eos.audit.facts.partitioning_history import Regime
+from kafka_eos.audit.tables.partition_placement import Placing
 
 _ALWAYS = (1 << 63) - 1
 

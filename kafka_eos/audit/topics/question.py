@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.audit.cluster import Offsets
-from kafka_eos.errors import ConfigError
+from kafka_eos.audit.cluster.cluster_admin import Offsets
+from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
 _SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value", "schema", "sql")

@@ -12,20 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.beside import files
-from kafka_eos.audit.cluster import ClusterAdmin, Ranges, settle
-from kafka_eos.audit.ending import Ending
-from kafka_eos.audit.java_client import java_config
-from kafka_eos.audit.ledger import told_at
-from kafka_eos.audit.places import Placing
-from kafka_eos.audit.report import Context
-from kafka_eos.audit.session import session
-from kafka_eos.audit.topics import shown, window
-from kafka_eos.audit.topics.placings import placings
-from kafka_eos.audit.topics.question import Question
-from kafka_eos.audit.topics.scan import Suspects, Tally, TopicScan
-from kafka_eos.audit.topics.tables import Window
-from kafka_eos.audit.verdict import (
+from kafka_eos.audit.checks.verdict import (
     SHOWN,
     AnyCheck,
     Check,
@@ -36,6 +23,20 @@ from kafka_eos.audit.verdict import (
     Verdict,
     judge,
 )
+from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Ranges, settle
+from kafka_eos.audit.cluster.java_client_config import java_config
+from kafka_eos.audit.cluster.spark_session import session
+from kafka_eos.audit.facts.job_ledger import told_at
+from kafka_eos.audit.facts.ledger_provenance import files
+from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.report_files import Context
+from kafka_eos.audit.tables.partition_placement import Placing
+from kafka_eos.audit.topics import findings as shown
+from kafka_eos.audit.topics import offset_window as window
+from kafka_eos.audit.topics.partitioning_history import placings
+from kafka_eos.audit.topics.question import Question
+from kafka_eos.audit.topics.topic_scan import Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.topic_tables import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

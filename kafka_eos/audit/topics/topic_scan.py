@@ -15,14 +15,15 @@ from pyspark import StorageLevel
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import reads
-from kafka_eos.audit.beside import Files
-from kafka_eos.audit.places import Placing, with_homes
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.topics import growth, tables
+from kafka_eos.audit.checks.verdict import SHOWN, Check
+from kafka_eos.audit.facts.ledger_provenance import Files
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.audit.tables.partition_placement import Placing, with_homes
+from kafka_eos.audit.tables.topic_tables import Bounds
+from kafka_eos.audit.topics import partition_growth as growth
+from kafka_eos.audit.topics import topic_tables as tables
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.tables import Places, Window
-from kafka_eos.audit.verdict import SHOWN, Check
+from kafka_eos.audit.topics.topic_tables import Places, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

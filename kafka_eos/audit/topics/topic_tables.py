@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import FractionalType, IntegralType
 
-from kafka_eos.audit import reads
-from kafka_eos.audit.beside import Beside, Files
-from kafka_eos.audit.java_client import java_config
-from kafka_eos.audit.places import Placing
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.subject import Topic
+from kafka_eos.audit.cluster.java_client_config import java_config
+from kafka_eos.audit.facts.audit_subject import Topic
+from kafka_eos.audit.facts.ledger_provenance import Beside, Files
+from kafka_eos.audit.tables import topic_tables as reads
+from kafka_eos.audit.tables.partition_placement import Placing
+from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.provenance import HEADER
+from kafka_eos.core.provenance import HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,15 +17,15 @@ import fastavro
 import msgspec
 from fastavro.read import SchemaResolutionError
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.avro.foreign import careful, opened, parsed
-from kafka_eos.schemas.languages.avro.links import linked
-from kafka_eos.schemas.languages.avro.plain import as_plain
-from kafka_eos.schemas.languages.avro.reading import obstacles
-from kafka_eos.schemas.languages.avro.schema import avro_schema, tag_fields
-from kafka_eos.schemas.languages.avro.values import ready
-from kafka_eos.schemas.types import is_model, reason, type_name
+from kafka_eos.codecs.avro.foreign_schemas import careful, opened, parsed
+from kafka_eos.codecs.avro.inlined_types import linked
+from kafka_eos.codecs.avro.logical_types import as_plain
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
+from kafka_eos.codecs.avro.schema_derivation import avro_schema, tag_fields
+from kafka_eos.codecs.avro.value_conversion import ready
+from kafka_eos.codecs.type_inspection import is_model, reason, type_name
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.schemas.languages.avro.foreign import Names
+from kafka_eos.codecs.avro.foreign_schemas import Names
 
 _NONE = object()
 

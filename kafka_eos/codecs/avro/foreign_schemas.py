@@ -17,9 +17,9 @@ import fastavro
 from fastavro._read_py import schemaless_reader as read_in_python
 from fastavro.schema import SchemaParseException, UnknownType
 
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.avro.decimals import with_own_decimals
-from kafka_eos.schemas.languages.avro.links import linked
+from kafka_eos.codecs.avro.foreign_decimals import with_own_decimals
+from kafka_eos.codecs.avro.inlined_types import linked
+from kafka_eos.core.json_values import Json
 
 Names: TypeAlias = dict[str, Any]
 """Definitions by their full names."""

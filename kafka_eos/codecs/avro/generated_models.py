@@ -9,7 +9,7 @@ import keyword
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kafka_eos.schemas.languages.avro.foreign import Names, parsed
+from kafka_eos.codecs.avro.foreign_schemas import Names, parsed
 
 _PLAIN: Final[Mapping[str, str]] = {
     "null": "None", "boolean": "bool", "int": "int", "long": "int", "float": "float", "double": "float",

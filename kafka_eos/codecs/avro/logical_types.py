@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.schemas.languages.avro.differences import as_text, kind, resolved
-from kafka_eos.schemas.languages.avro.foreign import Names
-from kafka_eos.schemas.languages.avro.reading import logical, reads
+from kafka_eos.codecs.avro.differences import as_text, kind, resolved
+from kafka_eos.codecs.avro.foreign_schemas import Names
+from kafka_eos.codecs.avro.reader_compatibility import logical, reads
 
 
 def as_plain(writer: Any, names: Names, reader: Any, reader_names: Names) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from kafka_eos.schemas.languages.avro.differences import as_text, kind, resolved
-from kafka_eos.schemas.languages.avro.foreign import Names
+from kafka_eos.codecs.avro.differences import as_text, kind, resolved
+from kafka_eos.codecs.avro.foreign_schemas import Names
 
 _READ_AS: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"int", "long", "float", "double"}),

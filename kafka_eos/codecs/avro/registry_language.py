@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.avro.codec import AvroCodec
-from kafka_eos.schemas.languages.avro.differences import differences
-from kafka_eos.schemas.languages.avro.foreign import parsed
-from kafka_eos.schemas.languages.avro.parts import in_parts
-from kafka_eos.schemas.languages.avro.reading import obstacles
-from kafka_eos.schemas.languages.avro.schema import named_types
-from kafka_eos.schemas.registries.format import RegistryFormat, Subject
-from kafka_eos.schemas.registries.header_ids import IdIn
-from kafka_eos.schemas.registries.references import below, subjects_of
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
+from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.avro.differences import differences
+from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
+from kafka_eos.codecs.avro.schema_derivation import named_types
+from kafka_eos.codecs.avro.schema_references import in_parts
+from kafka_eos.codecs.registry.header_ids import IdIn
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
+from kafka_eos.codecs.registry.registry_format import RegistryFormat, Subject
+from kafka_eos.codecs.registry.schema_references import below, subjects_of
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

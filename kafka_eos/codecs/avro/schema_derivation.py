@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeAlias, Union
 
 import msgspec
 
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.types import is_model, is_record, type_name
+from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
+from kafka_eos.core.errors import PlanError
 
 Schema: TypeAlias = "str | dict[str, Any] | list[Any]"
 

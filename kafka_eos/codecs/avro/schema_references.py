@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.registries.drafts import Draft, Need
+from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.core.errors import PlanError
 
 
 def in_parts(schema: dict[str, Any], namespace: str | None, subjects: Mapping[str, str]) -> Draft:

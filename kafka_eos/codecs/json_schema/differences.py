@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.schemas.languages.json_schema.drafts import Schema
+from kafka_eos.codecs.json_schema.draft_07 import Schema
 
 _DESCRIBING: Final = frozenset({
     "title", "description", "default", "examples", "$comment", "$id", "$schema", "readOnly", "writeOnly", "deprecated",

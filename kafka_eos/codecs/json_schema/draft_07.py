@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 Schema: TypeAlias = "dict[str, Any] | bool"
 

@@ -14,19 +14,19 @@ from typing import Any, Generic, Literal, TypeVar
 
 import pydantic
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas import types
-from kafka_eos.schemas.json import JsonCodec
-from kafka_eos.schemas.languages.json_schema.checking import checked
-from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
-from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, closed, draft_07, of_document
-from kafka_eos.schemas.languages.json_schema.parts import in_parts
-from kafka_eos.schemas.registries.format import RegistryFormat, Subject
-from kafka_eos.schemas.registries.header_ids import IdIn
-from kafka_eos.schemas.registries.references import below, subjects_of
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.types import is_model, reason, type_name
+from kafka_eos.codecs import type_inspection as types
+from kafka_eos.codecs.json_codec import JsonCodec
+from kafka_eos.codecs.json_schema.differences import Side, differences, obstacles
+from kafka_eos.codecs.json_schema.draft_07 import DRAFT, Schema, closed, draft_07, of_document
+from kafka_eos.codecs.json_schema.schema_references import in_parts
+from kafka_eos.codecs.json_schema.validation import checked
+from kafka_eos.codecs.registry.header_ids import IdIn
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
+from kafka_eos.codecs.registry.registry_format import RegistryFormat, Subject
+from kafka_eos.codecs.registry.schema_references import below, subjects_of
+from kafka_eos.codecs.type_inspection import is_model, reason, type_name
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.languages.json_schema.drafts import DRAFT, Schema, everywhere
-from kafka_eos.schemas.registries.drafts import Draft, Need
+from kafka_eos.codecs.json_schema.draft_07 import DRAFT, Schema, everywhere
+from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.core.errors import PlanError
 
 _HERE: Final = "#/definitions/"
 

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from kafka_eos.errors import PlanError
-from kafka_eos.extras import expect_extra
-from kafka_eos.schemas.languages.json_schema.drafts import Schema, everywhere
-from kafka_eos.schemas.types import reason
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.codecs.json_schema.draft_07 import Schema, everywhere
+from kafka_eos.codecs.type_inspection import reason
+from kafka_eos.core.errors import PlanError
 
 _DAY: Final = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME: Final = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?"

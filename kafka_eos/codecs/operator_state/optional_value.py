@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.schemas.resolution import reader_of
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

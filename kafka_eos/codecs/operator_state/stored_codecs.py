@@ -25,13 +25,14 @@ import fastavro
 import msgspec
 from fastavro.schema import SchemaParseException
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Codec, Json
-from kafka_eos.schemas.counted import Counted
-from kafka_eos.schemas.maybe import Maybe
-from kafka_eos.schemas.msgpack import KeyCodec
-from kafka_eos.schemas.raw import BytesCodec, StrCodec
-from kafka_eos.schemas.windowed import Elements, RowPanes
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.msgpack_codec import KeyCodec
+from kafka_eos.codecs.operator_state.counted_value import Counted
+from kafka_eos.codecs.operator_state.optional_value import Maybe
+from kafka_eos.codecs.operator_state.window_codecs import Elements, RowPanes
+from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 _COUNTED = "counted-"
 _ELEMENTS = "elements-"

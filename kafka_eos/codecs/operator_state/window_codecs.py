@@ -12,9 +12,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.interfaces import Codec, Json, Window, Windowed
-from kafka_eos.schemas.msgpack import KeyCodec
-from kafka_eos.schemas.resolution import reader_of
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.msgpack_codec import KeyCodec
+from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.windows import Window, Windowed
 
 T = TypeVar("T")
 

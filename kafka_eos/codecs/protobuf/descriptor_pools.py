@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from kafka_eos.schemas.languages.protobuf.parsing import parsed
+from kafka_eos.codecs.protobuf.proto_parser import parsed
 
 _OWN: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR

@@ -14,11 +14,11 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError, EncodeError
 
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.protobuf.files import pooled, together
-from kafka_eos.schemas.languages.protobuf.reading import obstacles
-from kafka_eos.schemas.types import is_message, reason, type_name
+from kafka_eos.codecs.protobuf.descriptor_pools import pooled, together
+from kafka_eos.codecs.protobuf.reader_compatibility import obstacles
+from kafka_eos.codecs.type_inspection import is_message, reason, type_name
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Json
-from kafka_eos.schemas.languages.protobuf.files import imported, opened, together
-from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec, Writing, batch_reading
-from kafka_eos.schemas.languages.protobuf.reading import differences, obstacles
-from kafka_eos.schemas.languages.protobuf.text import as_text
-from kafka_eos.schemas.registries.drafts import Draft, Need
-from kafka_eos.schemas.registries.references import below
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.types import type_name
+from kafka_eos.codecs.protobuf.descriptor_pools import imported, opened, together
+from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec, Writing, batch_reading
+from kafka_eos.codecs.protobuf.proto_printer import as_text
+from kafka_eos.codecs.protobuf.reader_compatibility import differences, obstacles
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
+from kafka_eos.codecs.registry.schema_references import below
+from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.codecs.type_inspection import type_name
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

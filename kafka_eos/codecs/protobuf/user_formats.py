@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, overload
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.interfaces import Codec
-from kafka_eos.schemas.registries.format import RegistryFormat, Subject
-from kafka_eos.schemas.registries.header_ids import IdIn
-from kafka_eos.schemas.registries.registry import Registry
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.registry.header_ids import IdIn
+from kafka_eos.codecs.registry.registry_client import Registry
+from kafka_eos.codecs.registry.registry_format import RegistryFormat, Subject
+from kafka_eos.core.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def protobuf(
             )
         return message_codec(tp)
     expect_extra("protobuf", "protobuf(…)")
-    from kafka_eos.schemas.languages.protobuf.language import ProtobufLanguage
+    from kafka_eos.codecs.protobuf.registry_language import ProtobufLanguage
 
     return RegistryFormat(ProtobufLanguage(tp, references or {}), registry, subject, id_in, auto_register)
 
@@ -71,6 +71,6 @@ def protobuf(
 def message_codec(tp: Any) -> Codec[Any]:
     """Messages as they are. PlanError if ``tp`` is no class of one."""
     expect_extra("protobuf", "protobuf(…)")
-    from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec
+    from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec
 
     return ProtobufCodec(tp)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Part
-from kafka_eos.records import Headers
-from kafka_eos.schemas.registries.registry import RegisteredSchema, Registry
-from kafka_eos.schemas.registries.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
+from kafka_eos.abc.codec import Part
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
+from kafka_eos.codecs.registry.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.records import Headers
 
 T = TypeVar("T")
 

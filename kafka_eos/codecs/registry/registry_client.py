@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from kafka_eos.errors import ConfigError, RegistryAway
-from kafka_eos.extras import expect_extra
-from kafka_eos.secrets import FROM_FILE, filled, masked, without_login
+from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.secrets import FROM_FILE, filled, masked, without_login
+from kafka_eos.core.errors import ConfigError, RegistryAway
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """Short: whoever asks waits, and the engine tries again with a backoff of its own."""

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Part
-from kafka_eos.schemas.registries.header_ids import HeaderCodec, IdIn, naming
-from kafka_eos.schemas.registries.registry import Registry
-from kafka_eos.schemas.registries.wire_format import Language, RegistryCodec
+from kafka_eos.abc.codec import Part
+from kafka_eos.codecs.registry.header_ids import HeaderCodec, IdIn, naming
+from kafka_eos.codecs.registry.registry_client import Registry
+from kafka_eos.codecs.registry.wire_format import Language, RegistryCodec
+from kafka_eos.core.errors import ConfigError
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_eos.errors import PlanError
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema, Registry
-from kafka_eos.schemas.registries.unknown import NotKnown
-from kafka_eos.schemas.types import type_name
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
+from kafka_eos.codecs.registry.unknown_schemas import NotKnown
+from kafka_eos.codecs.type_inspection import type_name
+from kafka_eos.core.errors import PlanError
 
 _DEEPEST: Final = 32
 """Schemas that refer to each other, one below the other."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema, Registry
-from kafka_eos.schemas.registries.unknown import NotKnown, Unknown
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
+from kafka_eos.codecs.registry.unknown_schemas import NotKnown, Unknown
 
 
 @dataclass(frozen=True, slots=True)

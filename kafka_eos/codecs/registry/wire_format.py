@@ -14,13 +14,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Comparison, Json
-from kafka_eos.schemas.registries.decoders import Decoders
-from kafka_eos.schemas.registries.drafts import Draft, NotRegistered, looked_up, register
-from kafka_eos.schemas.registries.registry import NotTaken, RegisteredSchema, Registry
-from kafka_eos.schemas.registries.unknown import PAUSES, NotKnown, Unknown
-from kafka_eos.schemas.types import type_name
+from kafka_eos.abc.codec import Comparison
+from kafka_eos.codecs.registry.decoder_cache import Decoders
+from kafka_eos.codecs.registry.registry_client import NotTaken, RegisteredSchema, Registry
+from kafka_eos.codecs.registry.schema_registration import Draft, NotRegistered, looked_up, register
+from kafka_eos.codecs.registry.unknown_schemas import PAUSES, NotKnown, Unknown
+from kafka_eos.codecs.type_inspection import type_name
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ with Broker(Path("/tmp/kafka")) as broker:
     print(broker.bootstrap)
 """
 
-from kafka_eos.devbroker.broker import Broker
-from kafka_eos.devbroker.jars import fetch_jars
+from kafka_eos._util.jvm.jars import fetch_jars
+from kafka_eos.devtools.broker.broker import Broker
 
 __all__ = ["Broker", "fetch_jars"]

@@ -26,13 +26,13 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
-from kafka_eos.devbroker.classes import class_options
-from kafka_eos.devbroker.jars import RELEASES, fetch_jars
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.devbroker.probe import serves
-from kafka_eos.devbroker.settings import free_ports, is_free, server_properties
-from kafka_eos.devbroker.waiting import wait_until
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.jvm.jars import RELEASES, fetch_jars
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.settings import free_ports, is_free, server_properties
+from kafka_eos.devtools.broker.wait_until import wait_until
 
 _PACKAGE = Path(__file__).parent
 _START_SECONDS = 120.0

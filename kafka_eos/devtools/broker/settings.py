@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 # Below 32768, where Linux starts to give ports to outgoing connections: a stopped broker finds its port free again.
 _PORT_RANGE = range(20_000, 32_000)

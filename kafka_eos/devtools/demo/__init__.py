@@ -4,8 +4,8 @@
 a planned fault that did not happen makes the result INVALID, never PASS.
 """
 
-from kafka_eos.demo.conductor import run_demo
-from kafka_eos.demo.home import Options
-from kafka_eos.demo.result import Result
+from kafka_eos.devtools.demo.course import run_demo
+from kafka_eos.devtools.demo.directory import Options
+from kafka_eos.devtools.demo.result import Result
 
 __all__ = ["Options", "Result", "run_demo"]

@@ -12,27 +12,27 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from kafka_eos.app import load
+from kafka_eos._util.extras import has_extra
 from kafka_eos.audit import audit
-from kafka_eos.audit.session import Opening
-from kafka_eos.audit.verdict import Conclusion, Verdict
-from kafka_eos.connectors.kafka.client import AdminClient, NewTopic
-from kafka_eos.demo import home as places
-from kafka_eos.demo.diary import Diary
-from kafka_eos.demo.faults import Fault, FaultPlan, Victim, plan_faults
-from kafka_eos.demo.feeder import Feeder
-from kafka_eos.demo.home import Home, Options
-from kafka_eos.demo.job import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
-from kafka_eos.demo.outputs import Outputs, start_outputs
-from kafka_eos.demo.report import write_report
-from kafka_eos.demo.result import Ended, Result, Struck, conclude
-from kafka_eos.demo.spark_cluster import SparkCluster
-from kafka_eos.demo.view import View
-from kafka_eos.demo.watcher import Watcher
-from kafka_eos.devbroker import Broker
-from kafka_eos.extras import has_extra
-from kafka_eos.ids import AppRef
-from kafka_eos.settings import Settings
+from kafka_eos.audit.checks.verdict import Conclusion, Verdict
+from kafka_eos.audit.cluster.spark_session import Opening
+from kafka_eos.config.settings import Settings
+from kafka_eos.connectors.kafka.client.librdkafka import AdminClient, NewTopic
+from kafka_eos.core.ids import AppRef
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.demo import directory as places
+from kafka_eos.devtools.demo.directory import Home, Options
+from kafka_eos.devtools.demo.faults import Fault, FaultPlan, Victim, plan_faults
+from kafka_eos.devtools.demo.job_history import Diary
+from kafka_eos.devtools.demo.job_process import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
+from kafka_eos.devtools.demo.order_feeder import Feeder
+from kafka_eos.devtools.demo.outputs import Outputs, start_outputs
+from kafka_eos.devtools.demo.report import write_report
+from kafka_eos.devtools.demo.result import Ended, Result, Struck, conclude
+from kafka_eos.devtools.demo.run_watcher import Watcher
+from kafka_eos.devtools.demo.spark_cluster import SparkCluster
+from kafka_eos.devtools.demo.terminal_view import View
+from kafka_eos.runtime.program import load
 
 TOPICS = ("orders", "totals")
 PARTITIONS = 4
@@ -117,8 +117,8 @@ class _Conductor:
         """Serve the dashboard until the end; says where, or how to get it."""
         if not has_extra("ui"):
             return "to watch it in a browser: pip install 'kafka-eos[ui]', and start it again"
-        from kafka_eos.ui.pages import Pages
-        from kafka_eos.ui.server import serving
+        from kafka_eos.monitoring.dashboard.routes import Pages
+        from kafka_eos.monitoring.dashboard.server import serving
 
         pages = Pages(self._home.checkpoints, self._pipeline.name)
         return f"watch it: {self._cleanup.enter_context(serving(('127.0.0.1', 0), pages, 'the dashboard'))}/"

@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.demo.faults import CASTS
-from kafka_eos.demo.postgres import Postgres
-from kafka_eos.devbroker import Broker
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
+from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import Broker
+from kafka_eos.devtools.demo.faults import CASTS
+from kafka_eos.devtools.demo.postgres import Postgres
 
 _NEEDED_BYTES = 2 * 1024**3
 _END_SECONDS = 10.0

@@ -1,7 +1,7 @@
 """What is done to the job of a demo, decided before it starts: faults, and a change of parallelism in the middle.
 
 Pure: the same seed and size give the same plan. The job has two lives. In the first it is killed at named steps of a
-checkpoint (``kafka_eos.failpoints``), the process that leads it last; in the second it is hit from outside at any
+checkpoint (``kafka_eos._util.failpoints``), the process that leads it last; in the second it is hit from outside at any
 moment, the broker goes away once, and the job is stopped cleanly and continued at another parallelism.
 
 Rule: a plan is printed before it runs, and everything in it must be seen to happen.

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.checkpoints.manifest import Manifest, load
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.status import read_status
+from kafka_eos.coordination.status_file import read_status
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest, load
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.rolling_log import LocalLog
 
 
 @dataclass

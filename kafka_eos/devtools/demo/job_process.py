@@ -14,11 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_eos.demo.diary import Diary
-from kafka_eos.demo.faults import Victim
-from kafka_eos.demo.home import Home, parent_of
-from kafka_eos.demo.spark_cluster import SparkCluster
-from kafka_eos.devbroker import leash
+from kafka_eos.devtools.broker import parent_death as leash
+from kafka_eos.devtools.demo.directory import Home, parent_of
+from kafka_eos.devtools.demo.faults import Victim
+from kafka_eos.devtools.demo.job_history import Diary
+from kafka_eos.devtools.demo.spark_cluster import SparkCluster
 
 APP = Path(__file__).with_name("three_systems.py")
 CHECKPOINT_INTERVAL = "500ms"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.connectors.kafka.client import KafkaError, Producer, kafka_errors
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Producer, kafka_errors
+from kafka_eos.core.errors import RestartFromCheckpoint
 
 USERS = 2_000
 _NOT_PAID = ("pending", "cancelled", "refused")

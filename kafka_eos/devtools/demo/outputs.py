@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from kafka_eos.demo.home import Home
-from kafka_eos.demo.postgres import Postgres, place
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.demo.directory import Home
+from kafka_eos.devtools.demo.postgres import Postgres, place
 
 
 @dataclass(frozen=True, slots=True)

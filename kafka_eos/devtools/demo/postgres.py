@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from kafka_eos.errors import ConfigError
+from kafka_eos.core.errors import ConfigError
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",

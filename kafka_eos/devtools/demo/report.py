@@ -12,14 +12,14 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos import __version__
-from kafka_eos.demo.chart import draw
-from kafka_eos.demo.faults import FaultPlan
-from kafka_eos.demo.home import Home, Options
-from kafka_eos.demo.outputs import Outputs
-from kafka_eos.demo.result import Recording, Result
+from kafka_eos.devtools.demo.chart import draw
+from kafka_eos.devtools.demo.directory import Home, Options
+from kafka_eos.devtools.demo.faults import FaultPlan
+from kafka_eos.devtools.demo.outputs import Outputs
+from kafka_eos.devtools.demo.result import Recording, Result
 
 if TYPE_CHECKING:
-    from kafka_eos.audit.verdict import Verdict
+    from kafka_eos.audit.checks.verdict import Verdict
 
 
 def write_report(
@@ -42,7 +42,7 @@ def render(facts: dict[str, Any]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("kafka_eos.demo", "templates"), autoescape=True, undefined=StrictUndefined
+        loader=PackageLoader("kafka_eos.devtools.demo", "templates"), autoescape=True, undefined=StrictUndefined
     )
     return environment.get_template("report.html.j2").render(facts=facts, chart=draw(facts))
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos.audit.verdict import Check, Conclusion
-from kafka_eos.demo.faults import PROCESSES, Fault, Victim, counts
+from kafka_eos.audit.checks.verdict import Check, Conclusion
+from kafka_eos.devtools.demo.faults import PROCESSES, Fault, Victim, counts
 
 if TYPE_CHECKING:
-    from kafka_eos.audit.verdict import Verdict
+    from kafka_eos.audit.checks.verdict import Verdict
 
 
 class Ended(Exception):

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kafka_eos.demo.diary import Diary
-from kafka_eos.demo.feeder import Feeder
-from kafka_eos.demo.job import Job
-from kafka_eos.demo.result import Life, Recording
+from kafka_eos.devtools.demo.job_history import Diary
+from kafka_eos.devtools.demo.job_process import Job
+from kafka_eos.devtools.demo.order_feeder import Feeder
+from kafka_eos.devtools.demo.result import Life, Recording
 
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.25

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from kafka_eos.demo.home import children_of
-from kafka_eos.demo.postgres import free_port
-from kafka_eos.devbroker import leash
-from kafka_eos.devbroker.java import find_java
-from kafka_eos.errors import ConfigError
+from kafka_eos._util.jvm.java import find_java
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import parent_death as leash
+from kafka_eos.devtools.demo.directory import children_of
+from kafka_eos.devtools.demo.postgres import free_port
 
 WORKERS = 2
 _PATIENCE = 120.0

@@ -14,10 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.demo.faults import FaultPlan, Victim, counts
-from kafka_eos.demo.home import Options
-from kafka_eos.demo.outputs import Outputs
-from kafka_eos.demo.watcher import Watcher
+from kafka_eos.devtools.demo.directory import Options
+from kafka_eos.devtools.demo.faults import FaultPlan, Victim, counts
+from kafka_eos.devtools.demo.outputs import Outputs
+from kafka_eos.devtools.demo.run_watcher import Watcher
 
 _LINE_SECONDS = 3.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 _EPOCHS = 80
 _HAPPENINGS = 60

@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.refused import read_refused
-from kafka_eos.errors import KafkaEosError
-from kafka_eos.ui import reading
-from kafka_eos.ui.archive import archived
-from kafka_eos.ui.letters import letters
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.refused import read_refused
+from kafka_eos.core.errors import KafkaEosError
+from kafka_eos.monitoring.dashboard import job_directories as reading
+from kafka_eos.monitoring.dashboard.refused_records import letters
+from kafka_eos.monitoring.dashboard.savepoint_archive import archived
+from kafka_eos.storage import savepoint_files as savepoints
 
 _PATIENCE = 600.0
 """Seconds that a job gets to answer."""

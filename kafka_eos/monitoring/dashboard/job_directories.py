@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.checkpoints.savepoints import Listed
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.coordinator.status import STATUS, read_status
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.coordination.status_file import STATUS, read_status
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.savepoint_files import Listed
 
 _SAVEPOINTS = 20
 _DIARY_BYTES = 512 << 10

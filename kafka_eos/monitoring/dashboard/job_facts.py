@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_eos.checkpoints.savepoints import Listed
-from kafka_eos.coordinator.standing import Standing, standing
-from kafka_eos.interfaces import Json
-from kafka_eos.ui.diary import epochs, happenings
-from kafka_eos.ui.reading import Found
+from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.core.json_values import Json
+from kafka_eos.monitoring.dashboard.epoch_history import epochs, happenings
+from kafka_eos.monitoring.dashboard.job_directories import Found
+from kafka_eos.storage.savepoint_files import Listed
 
 
 def summary(found: Found) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 _WINDOW_MS = 5_000
 

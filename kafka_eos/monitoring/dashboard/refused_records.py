@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_eos.excerpts import Excerpt, printable
-from kafka_eos.interfaces import Json
-from kafka_eos.records import Refusal
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.record_preview import Excerpt, printable
+from kafka_eos.core.records import Refusal
 
 _LINES = "\n\t"
 """Kept in a value and in an error, which a page shows with its lines."""

@@ -19,12 +19,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_eos.interfaces import Json
-from kafka_eos.metrics.loopback import is_loopback, refusal
-from kafka_eos.metrics.server import AT_ONCE, PATHS, Answers
-from kafka_eos.ui import facts, reading
-from kafka_eos.ui.looks import Looks
-from kafka_eos.ui.rates import Rates
+from kafka_eos.core.json_values import Json
+from kafka_eos.monitoring.dashboard import job_directories as reading
+from kafka_eos.monitoring.dashboard import job_facts as facts
+from kafka_eos.monitoring.dashboard.rates import Rates
+from kafka_eos.monitoring.dashboard.shared_polling import Looks
+from kafka_eos.monitoring.metrics.http_server import AT_ONCE, PATHS, Answers
+from kafka_eos.monitoring.metrics.loopback_guard import is_loopback, refusal
 
 _STATIC = Path(__file__).parent / "static"
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.routing import BaseRoute
 
-from kafka_eos.metrics.loopback import is_loopback
-from kafka_eos.metrics.server import family_of, host_in_url, unservable
-from kafka_eos.ui.pages import Pages, application
+from kafka_eos.monitoring.dashboard.routes import Pages, application
+from kafka_eos.monitoring.metrics.http_server import family_of, host_in_url, unservable
+from kafka_eos.monitoring.metrics.loopback_guard import is_loopback
 
 
 class _Server(uvicorn.Server):

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
 _EVERY: Final = 1.0

@@ -23,10 +23,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.metrics.exposition import expose
-from kafka_eos.metrics.loopback import is_loopback, refusal
-from kafka_eos.metrics.observed import Observed
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.loopback_guard import is_loopback, refusal
+from kafka_eos.monitoring.metrics.prometheus_text import expose
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
 _PATIENCE: Final = 10.0

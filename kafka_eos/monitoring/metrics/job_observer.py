@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_eos.metrics.samples import Labels, Samples
-from kafka_eos.records import BEGINNING
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.monitoring.metrics.samples import Labels, Samples
 
 _REASONS: Final = {
     "worker ended": "worker",

@@ -40,13 +40,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.logs import Seldom
-from kafka_eos.metrics import catalogue, otel_environment
-from kafka_eos.metrics.catalogue import BUCKETS, PREFIX
-from kafka_eos.metrics.epochs import Epochs, EpochTrace
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.metrics.samples import Samples
+from kafka_eos._util.logging_setup import Seldom
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.metrics import catalogue
+from kafka_eos.monitoring.metrics import opentelemetry_env as otel_environment
+from kafka_eos.monitoring.metrics.catalogue import BUCKETS, PREFIX
+from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace
+from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.samples import Samples
 
 _NAME: Final = "kafka_eos"
 _GOODBYE: Final = 3.0

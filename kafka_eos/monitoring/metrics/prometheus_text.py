@@ -18,8 +18,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from kafka_eos.metrics.catalogue import BUCKETS, PREFIX
-from kafka_eos.metrics.samples import Samples
+from kafka_eos.monitoring.metrics.catalogue import BUCKETS, PREFIX
+from kafka_eos.monitoring.metrics.samples import Samples
 
 
 def expose(samples: Samples, accept: str) -> tuple[bytes, str]:

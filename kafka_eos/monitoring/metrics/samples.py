@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kafka_eos.metrics.catalogue import BUCKETS, METRICS, Metric
+from kafka_eos.monitoring.metrics.catalogue import BUCKETS, METRICS, Metric
 
 Labels: TypeAlias = tuple[str, ...]
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafka_eos import logs
-from kafka_eos.terminal.totals import Totals
+from kafka_eos._util import logging_setup as logs
+from kafka_eos.monitoring.terminal.run_totals import Totals
 
 LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_eos.errors import KafkaEosError, UserError
+from kafka_eos.core.errors import KafkaEosError, UserError
 
 EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_ALL_REFUSED = 1, 2, 3, 4
 
@@ -22,8 +22,8 @@ def explained() -> Iterator[None]:
         yield
     except KafkaEosError as error:
         # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.coordinator.causes import kind_of
-        from kafka_eos.terminal.output import say
+        from kafka_eos.core.failure_causes import kind_of
+        from kafka_eos.monitoring.terminal.live_view import say
 
         say((kind_of(error), "bold red"), f": {error}", level=logging.ERROR)
         sys.exit(exit_code(error))
@@ -31,7 +31,7 @@ def explained() -> Iterator[None]:
 
 def exit_code(error: KafkaEosError) -> int:
     """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
-    from kafka_eos.coordinator.patience import Interrupted
+    from kafka_eos._util.retry import Interrupted
 
     if isinstance(error, UserError):
         return EXIT_USER

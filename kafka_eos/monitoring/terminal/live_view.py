@@ -18,11 +18,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos import logs
-from kafka_eos.protocol.bootstrap import in_words
-from kafka_eos.protocol.dead_letters import in_figures
-from kafka_eos.terminal.logged import LOG
-from kafka_eos.terminal.totals import Totals
+from kafka_eos._util import logging_setup as logs
+from kafka_eos.monitoring.terminal.event_log import LOG
+from kafka_eos.monitoring.terminal.run_totals import Totals
+from kafka_eos.protocol.dead_letter_limit import in_figures
+from kafka_eos.protocol.source_dependencies import in_words
 
 console = Console(stderr=True)
 _WIDE = 1000

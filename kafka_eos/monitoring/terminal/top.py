@@ -12,11 +12,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.coordinator.standing import Standing, standing
-from kafka_eos.interfaces import Json
-from kafka_eos.terminal.output import in_bytes
-from kafka_eos.ui import facts
-from kafka_eos.ui.reading import Found
+from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.core.json_values import Json
+from kafka_eos.monitoring.dashboard import job_facts as facts
+from kafka_eos.monitoring.dashboard.job_directories import Found
+from kafka_eos.monitoring.terminal.live_view import in_bytes
 
 _UNKNOWN: Final = "–"
 _COLOURS: Final = {"running": "green", "failed": "red", "killed": "red", "recovering": "yellow", "starting": "yellow"}

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.connectors.kafka.source import KafkaSource
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext, TaskContext
-from kafka_eos.limits import LIMITS
-from kafka_eos.records import Record
-from kafka_eos.settings import Settings
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.config.settings import Settings
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.source.kafka_source import KafkaSource
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import Term
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Record
 
 _PATIENCE: Final = 60.0
 """Seconds without a record after which the brokers are taken for gone."""

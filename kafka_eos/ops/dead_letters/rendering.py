@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.dead_letters.selection import Selection
-from kafka_eos.excerpts import Excerpt, printable
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.core.record_preview import Excerpt, printable
+from kafka_eos.ops.dead_letters.selection import Selection
 
 _MOST_REASONS: Final = 1000
 """That are counted by themselves; an error's name is whatever code has called it."""

@@ -6,10 +6,10 @@ and its name must never change: under another one all of them would be put back 
 
 from __future__ import annotations
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.dead_letters.order import OPERATOR, Order
-from kafka_eos.dsl import Pipeline
-from kafka_eos.records import Record
+from kafka_eos.api import Pipeline
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.core.records import Record
+from kafka_eos.ops.dead_letters.replay_request import OPERATOR, Order
 
 order = Order.given()
 places = order.places()

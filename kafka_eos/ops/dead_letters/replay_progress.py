@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.opening import find_storage
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.connectors.kafka.positions import partition_of, topic_of
-from kafka_eos.dead_letters.order import OPERATOR
-from kafka_eos.dead_letters.places import Places
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import JobContext
-from kafka_eos.settings import Settings
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.abc.context import JobContext
+from kafka_eos.config.settings import Settings
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.source.positions import partition_of, topic_of
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.ops.dead_letters.replay_request import OPERATOR
+from kafka_eos.ops.dead_letters.topics import Places
+from kafka_eos.savepoints import Snapshot
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.storage_factory import find_storage
 
 
 def restored(settings: Settings, job: str) -> Set[Any]:

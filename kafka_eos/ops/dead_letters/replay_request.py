@@ -13,11 +13,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from kafka_eos.app import load
-from kafka_eos.dead_letters.places import Places, places
-from kafka_eos.dead_letters.selection import Selection
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import AppRef
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.ops.dead_letters.selection import Selection
+from kafka_eos.ops.dead_letters.topics import Places, places
+from kafka_eos.runtime.program import load
 
 VARIABLE: Final = "KAFKA_EOS_REPLAY"
 PIPELINE: Final = Path(__file__).with_name("replayed.py")

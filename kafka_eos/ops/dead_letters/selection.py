@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.core.errors import ConfigError
 
 _MOST_NAMES: Final = 20
 """Of operators in a message; they come from a topic, and there may be any number of them."""

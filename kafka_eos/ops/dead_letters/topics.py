@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.letters import Letter
-from kafka_eos.connectors.kafka.sink import KafkaSink
-from kafka_eos.connectors.kafka.source import KafkaSource
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
+from kafka_eos.connectors.kafka.source.kafka_source import KafkaSource
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.records import Record
 from kafka_eos.plan import Plan
-from kafka_eos.records import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.doctor import findings, machine
-from kafka_eos.doctor.findings import ClockSeen, Finding
-from kafka_eos.doctor.trial import tried
-from kafka_eos.errors import ConfigError, KafkaEosError
-from kafka_eos.interfaces import HasClock, JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.sink import HasClock
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import ConfigError, KafkaEosError
+from kafka_eos.ops.doctor import findings
+from kafka_eos.ops.doctor import machine_facts as machine
+from kafka_eos.ops.doctor.findings import ClockSeen, Finding
+from kafka_eos.ops.doctor.store_probe import tried
 from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
 
 
 def examined(plan: Plan, settings: Settings, coordinator: Coordinator, store: JobStorage | None) -> Iterator[Finding]:

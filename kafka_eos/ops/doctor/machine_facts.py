@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka_eos.cores import cgroups
-from kafka_eos.doctor.findings import Disk, Memory
+from kafka_eos._util.cpu_quota import cgroups
+from kafka_eos.config.settings import Settings
+from kafka_eos.ops.doctor.findings import Disk, Memory
 from kafka_eos.plan import Plan
-from kafka_eos.plan.clients import kafka_share
-from kafka_eos.settings import Settings
+from kafka_eos.plan.kafka_client_count import kafka_share
 
 _LARGEST_SHARE = 128 << 20
 """Of Kafka's memory, as docs/operations.md says: a client takes no more."""

@@ -9,9 +9,9 @@ import secrets
 import time
 from contextlib import suppress
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.doctor.findings import StoreSeen
+from kafka_eos.ops.doctor.findings import StoreSeen
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage
 
 
 def tried(storage: JobStorage, where: str) -> StoreSeen:

@@ -16,19 +16,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows, Waiting
-from kafka_eos.embedded.network import Arrival, Network
-from kafka_eos.embedded.outgoing import Outgoing
-from kafka_eos.embedded.spill import SpillingQueue, size_of
-from kafka_eos.exchange import in_flight, wire
-from kafka_eos.exchange.routing import Router, router
-from kafka_eos.failpoints import hit
-from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec
-from kafka_eos.limits import LIMITS
-from kafka_eos.operators.event_time import Signal
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.codec import ListCodec
+from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import Feedback, Forward, Node, PartialFold, Plan
-from kafka_eos.records import Batch, Watermark
-from kafka_eos.settings import Settings
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.exchange.input_queues import Input, Marker, Rows, Waiting
+from kafka_eos.runtime.exchange.network import Arrival, Network
+from kafka_eos.runtime.exchange.output_buffers import Outgoing
+from kafka_eos.runtime.exchange.routing import Router, router
+from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
+from kafka_eos.runtime.operators.event_time import Signal
 
 _ROW = 64
 """Bytes of a row on the disk, about."""

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
-from kafka_eos.exchange import wire
-from kafka_eos.interfaces import CheckpointStorage, InFlight, ListCodec, StoredFiles
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.codec import ListCodec
+from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Feedback, Node, Plan
-from kafka_eos.records import Batch
-from kafka_eos.state.evolution import described, reader
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.state.schema_evolution import described, reader
 
 _MAGIC = b"kafka-eos frames 1\n"
 _LENGTH = 4

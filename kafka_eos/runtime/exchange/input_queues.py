@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from kafka_eos.embedded.spill import size_of
-from kafka_eos.records import Batch, Watermark
+from kafka_eos.core.records import Batch, Watermark
+from kafka_eos.runtime.exchange.spilling_queue import size_of
 
 Rows: TypeAlias = "Batch[Any] | bytes"
 """From the same worker as they are, from another one as a frame of ``exchange.wire``."""

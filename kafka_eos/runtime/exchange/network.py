@@ -23,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_eos.embedded.spill import SpillingQueue, size_of
-from kafka_eos.limits import LIMITS
-from kafka_eos.records import BEGINNING, Watermark
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import BEGINNING, Watermark
+from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
 
 _HEAD = struct.Struct("<IBHQ")
 """Length of the body, kind, number of the exchange, epoch (barrier), bytes (credit) or time (watermark)."""

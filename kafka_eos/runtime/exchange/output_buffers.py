@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_eos.exchange.wire import alike
-from kafka_eos.records import Batch
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.exchange.wire_format import alike
 
 Send = Callable[[int, Sequence[Batch[Any]]], None]
 """Target subtask, and batches that one frame can hold."""

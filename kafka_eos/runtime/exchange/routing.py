@@ -11,14 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import KeyGroup, SplitId
-from kafka_eos.interfaces import Codec, Positions
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import KeyGroup, SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Feedback, Forward, KeyBy, Node, Partitioning, Plan, Source, Union, union_lane
-from kafka_eos.protocol.assignment import is_numbered, subtask_of_split
-from kafka_eos.records import Batch
-from kafka_eos.state.keygroups import group_of, subtask_of
+from kafka_eos.protocol.split_assignment import is_numbered, subtask_of_split
+from kafka_eos.runtime.state.key_groups import group_of, subtask_of
 
 Parts = Iterator[tuple[int, Batch[Any]]]
 """Target subtask and its rows, in the order of the batch."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.limits import LIMITS
 
 E = TypeVar("E")
 

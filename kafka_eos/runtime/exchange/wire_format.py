@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos.attribution import Attribution
-from kafka_eos.errors import Bug, PlanError, RestartFromCheckpoint
-from kafka_eos.interfaces import ListCodec
+from kafka_eos.abc.codec import ListCodec
+from kafka_eos.core.errors import Bug, PlanError, RestartFromCheckpoint
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.records import Batch, Headers, RawRecord
 from kafka_eos.plan import Forward, Node, Plan
-from kafka_eos.records import Batch, Headers, RawRecord
 
 _INT, _LONG = "i", "q"
 """Partitions have 32 bits, everything else 64."""

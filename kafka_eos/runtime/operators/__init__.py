@@ -6,29 +6,29 @@ One close family a file. ``build`` is the only way from a node of the plan to th
 from __future__ import annotations
 
 from kafka_eos import plan
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import Session
-from kafka_eos.operators.base import Operator, OperatorContext
-from kafka_eos.operators.broadcasts.operator import BroadcastOperator, KeyedBroadcastOperator
-from kafka_eos.operators.fold import Fold, Reduce
-from kafka_eos.operators.joins.as_of import AsOfJoinOperator
-from kafka_eos.operators.joins.base import JoinOperator
-from kafka_eos.operators.joins.interval import IntervalJoinOperator
-from kafka_eos.operators.joins.table import TableJoinOperator
-from kafka_eos.operators.joins.windows import PanedJoin, SessionJoin
-from kafka_eos.operators.merge import MergingFold, PartialFold
-from kafka_eos.operators.patterns.operator import PatternOperator
-from kafka_eos.operators.process import Process
-from kafka_eos.operators.requests.async_map import AsyncMap
-from kafka_eos.operators.requests.cached import CachedAsyncMap
-from kafka_eos.operators.side_outputs import SideOutput
-from kafka_eos.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
-from kafka_eos.operators.timestamps import Timestamps
-from kafka_eos.operators.windows.alone import AloneWindows
-from kafka_eos.operators.windows.base import WindowOperator
-from kafka_eos.operators.windows.counted import CountedWindows
-from kafka_eos.operators.windows.paned import PanedWindows
-from kafka_eos.operators.windows.sessions import Sessions
+from kafka_eos.core.errors import Bug
+from kafka_eos.plan.window_assigners import Session
+from kafka_eos.runtime.operators.async_io.async_map import AsyncMap
+from kafka_eos.runtime.operators.async_io.cached_async_map import CachedAsyncMap
+from kafka_eos.runtime.operators.broadcast.broadcast_operator import BroadcastOperator, KeyedBroadcastOperator
+from kafka_eos.runtime.operators.fold import Fold, Reduce
+from kafka_eos.runtime.operators.joins.as_of_join import AsOfJoinOperator
+from kafka_eos.runtime.operators.joins.interval_join import IntervalJoinOperator
+from kafka_eos.runtime.operators.joins.join_operator import JoinOperator
+from kafka_eos.runtime.operators.joins.table_join import TableJoinOperator
+from kafka_eos.runtime.operators.joins.window_join import PanedJoin, SessionJoin
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext
+from kafka_eos.runtime.operators.patterns.pattern_operator import PatternOperator
+from kafka_eos.runtime.operators.process import Process
+from kafka_eos.runtime.operators.side_outputs import SideOutput
+from kafka_eos.runtime.operators.stateless import Filter, FlatMap, KeyBy, Map, MapBatches
+from kafka_eos.runtime.operators.two_phase_fold import MergingFold, PartialFold
+from kafka_eos.runtime.operators.watermark_generation import Timestamps
+from kafka_eos.runtime.operators.windows.count_windows import CountedWindows
+from kafka_eos.runtime.operators.windows.paned_windows import PanedWindows
+from kafka_eos.runtime.operators.windows.session_windows import Sessions
+from kafka_eos.runtime.operators.windows.single_pane_windows import AloneWindows
+from kafka_eos.runtime.operators.windows.window_operator import WindowOperator
 
 __all__ = ["Operator", "OperatorContext", "build", "join", "process", "windows"]
 

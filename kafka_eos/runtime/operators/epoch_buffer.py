@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import ListCodec
-from kafka_eos.limits import LIMITS
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.storable import ACCUMULATOR
-from kafka_eos.records import Batch, RawRecord
-from kafka_eos.schemas.msgpack import as_key
+from kafka_eos.abc.codec import ListCodec
+from kafka_eos.codecs.msgpack_codec import as_key
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import told
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.storability import ACCUMULATOR
 
 _Stream = tuple[str, str, int]
 """Source, topic and lane: what all rows of a batch have in common."""

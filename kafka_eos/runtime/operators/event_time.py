@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kafka_eos.operators.base import Awaiting, Generating, Operator, Timed
-from kafka_eos.operators.due import Due
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import Loop, Node, PartialFold, Plan, Sink, Timestamps, Union
-from kafka_eos.protocol.event_time import Inputs
-from kafka_eos.records import Batch, Watermark
+from kafka_eos.protocol.watermarks import Inputs
+from kafka_eos.runtime.operators.due_work import Due
+from kafka_eos.runtime.operators.operator import Awaiting, Generating, Operator, Timed
 
 Signal = Callable[[Watermark], None]
 """Takes a watermark out of the chain."""

@@ -15,11 +15,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from kafka_eos.interfaces import Codec, StateDescriptor, Ttl
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, keys_in_time
-from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
-from kafka_eos.records import Batch
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor, Ttl
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator import OperatorContext, keys_in_time
+from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
 
 STATE = "accumulator"
 

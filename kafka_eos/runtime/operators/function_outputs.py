@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import GeneratorType
 from typing import Any, Final
 
-from kafka_eos.schemas.types import is_model
+from kafka_eos.codecs.type_inspection import is_model
 
 _USUAL: Final = frozenset((list, tuple, GeneratorType))
 

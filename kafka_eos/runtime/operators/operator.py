@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from kafka_eos.attribution import Attribution
-from kafka_eos.calls import each
-from kafka_eos.errors import Bug, PlanError
-from kafka_eos.interfaces import Panes, StateDescriptor, Timers, ValueState
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.worked import Counted
-from kafka_eos.protocol.drift import Standing
-from kafka_eos.records import Batch, Watermark
-from kafka_eos.state.clocks import wall_clock
-from kafka_eos.state.scratch import Scratch, unbounded
+from kafka_eos._util.bulk_calls import each
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import Panes, StateDescriptor, Timers, ValueState
+from kafka_eos.core.errors import Bug, PlanError
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.records import Batch, Watermark
+from kafka_eos.protocol.watermark_alignment import Standing
+from kafka_eos.runtime.operators.operator_stats import Counted
+from kafka_eos.runtime.state.epoch_scratch import Scratch, unbounded
+from kafka_eos.runtime.state.ttl_clock import wall_clock
 
 
 def no_timers(descriptor: StateDescriptor[Any]) -> Timers:

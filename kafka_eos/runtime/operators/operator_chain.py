@@ -22,28 +22,13 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
-from kafka_eos import log_context
-from kafka_eos.attribution import said, told
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.excerpts import Inside
-from kafka_eos.interfaces import StateBackend, StateDescriptor
-from kafka_eos.operators import build
-from kafka_eos.operators.base import (
-    Awaiting,
-    Clocked,
-    Gathering,
-    Generating,
-    Operator,
-    OperatorContext,
-    Timed,
-    no_broadcast,
-    no_panes,
-    no_timers,
-)
-from kafka_eos.operators.due import Due
-from kafka_eos.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal, Waived, waits_for_all
-from kafka_eos.operators.firing import output_refused
-from kafka_eos.operators.worked import Worked
+from kafka_eos._util import log_context
+from kafka_eos.abc.state import StateBackend, StateDescriptor
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import said, told
+from kafka_eos.core.provenance import branched
+from kafka_eos.core.record_preview import Inside
+from kafka_eos.core.records import BEGINNING, Batch, RawOrigin, RawRecord, Refusal, Rejected, Tally, Watermark
 from kafka_eos.plan import (
     Broadcasting,
     Exchange,
@@ -59,10 +44,25 @@ from kafka_eos.plan import (
     Union,
     union_lane,
 )
-from kafka_eos.provenance import branched
-from kafka_eos.records import BEGINNING, Batch, RawOrigin, RawRecord, Refusal, Rejected, Tally, Watermark
-from kafka_eos.state.clocks import wall_clock
-from kafka_eos.state.scratch import Scratch, unbounded
+from kafka_eos.runtime.operators import build
+from kafka_eos.runtime.operators.due_work import Due
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS, EventTime, Pace, Signal, Waived, waits_for_all
+from kafka_eos.runtime.operators.operator import (
+    Awaiting,
+    Clocked,
+    Gathering,
+    Generating,
+    Operator,
+    OperatorContext,
+    Timed,
+    no_broadcast,
+    no_panes,
+    no_timers,
+)
+from kafka_eos.runtime.operators.operator_stats import Worked
+from kafka_eos.runtime.operators.timer_firing import output_refused
+from kafka_eos.runtime.state.epoch_scratch import Scratch, unbounded
+from kafka_eos.runtime.state.ttl_clock import wall_clock
 
 _LONGEST = 200
 """Characters of a reason that are shown of a dead letter; the letter itself has more of it."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from kafka_eos import log_context
-from kafka_eos.records import Batch
+from kafka_eos._util import log_context
+from kafka_eos.core.records import Batch
 
 
 @dataclass(slots=True)

@@ -16,26 +16,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_origin
 
-from kafka_eos.attribution import Attribution, Fault, told
-from kafka_eos.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
-from kafka_eos.ids import token
-from kafka_eos.interfaces import Codec, StateDescriptor, StateKind, Ttl
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, event_time_of
-from kafka_eos.operators.firing import CLOCK_STATE, EVENT_STATE, Firings
-from kafka_eos.operators.functions import OutputTag, TimedFunction
-from kafka_eos.operators.keyed import NAMESPACE_CODEC, Aggregating, KeyTimers, List, Map, Reducing, Value, Writes
-from kafka_eos.operators.outputs import listed
-from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.operators.stateless import spread
-from kafka_eos.operators.worked import Counted
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor, StateKind, Ttl
+from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.core.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
+from kafka_eos.core.fault_attribution import Attribution, Fault, told
+from kafka_eos.core.ids import token
+from kafka_eos.core.provenance import PROCESSING_TIMERS
+from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
-from kafka_eos.provenance import PROCESSING_TIMERS
-from kafka_eos.provenance import TIMERS as EVENT_TIMERS
-from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec, state_codec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.timers import timers
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction
+from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.operator_stats import Counted
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.state_handles import (
+    NAMESPACE_CODEC,
+    Aggregating,
+    KeyTimers,
+    List,
+    Map,
+    Reducing,
+    Value,
+    Writes,
+)
+from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.runtime.operators.timer_firing import CLOCK_STATE, EVENT_STATE, Firings
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.timers import timers
 
 
 @dataclass(frozen=True, slots=True)

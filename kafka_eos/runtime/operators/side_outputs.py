@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_eos.operators.stateless import Stateless
-from kafka_eos.records import Batch
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.stateless import Stateless
 
 
 @dataclass(slots=True)

@@ -13,11 +13,11 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Timers, ValueState
-from kafka_eos.records import EVENT_TIMES
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.entries import NumberCodec
+from kafka_eos.abc.state import Timers, ValueState
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.records import EVENT_TIMES
+from kafka_eos.runtime.state.entry_states import NumberCodec
 
 NAMESPACE_CODEC = ENTRY_CODEC = KeyCodec()
 _NUMBERS = NumberCodec()

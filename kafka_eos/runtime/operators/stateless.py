@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.operators.base import OperatorContext, call_each
-from kafka_eos.operators.outputs import listed
-from kafka_eos.records import Batch
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.operator import OperatorContext, call_each
 
 _STORABLE = range(-(2**63), 2**64)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)

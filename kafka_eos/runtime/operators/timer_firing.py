@@ -13,12 +13,12 @@ from hashlib import blake2b
 from itertools import chain, repeat
 from typing import Any
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.failpoints import hit
-from kafka_eos.limits import LIMITS
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos._util.failpoints import hit
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import told
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.runtime.operators.operator import OperatorContext
 
 EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
 """The states that timers are, in event time and by the clock; no other of their operators may have their names."""

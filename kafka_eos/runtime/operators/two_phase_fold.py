@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from kafka_eos.calls import each
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import Codec, ListCodec, Ttl
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.fold import Fold
-from kafka_eos.operators.gathered import Gathered, Summing, of_several
-from kafka_eos.operators.stateless import KeyBy
-from kafka_eos.provenance import branched
-from kafka_eos.records import Batch
+from kafka_eos._util.bulk_calls import each
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec, ListCodec
+from kafka_eos.abc.state import Ttl
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.provenance import branched
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.epoch_buffer import Gathered, Summing, of_several
+from kafka_eos.runtime.operators.fold import Fold
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.stateless import KeyBy
 
 _NOTHING: Any = object()
 

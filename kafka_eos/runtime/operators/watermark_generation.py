@@ -11,15 +11,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.attribution import told
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.interfaces import Generator, StateDescriptor, WatermarkStrategy
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, call_each
-from kafka_eos.protocol.drift import Standing
-from kafka_eos.protocol.event_time import Splits
-from kafka_eos.records import BEGINNING, EVENT_TIMES, Batch, Watermark
-from kafka_eos.schemas import KeyCodec, state_codec
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.fault_attribution import told
+from kafka_eos.core.records import BEGINNING, EVENT_TIMES, Batch, Watermark
+from kafka_eos.plan.watermarks import Generator, WatermarkStrategy
+from kafka_eos.protocol.watermark_alignment import Standing
+from kafka_eos.protocol.watermarks import Splits
+from kafka_eos.runtime.operators.operator import OperatorContext, call_each
 
 STATE, GENERATED = "newest", "generated"
 """What is kept of each split, without a generator and with one."""

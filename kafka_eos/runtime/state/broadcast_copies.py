@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.state.evolution import split
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import PlanError
+from kafka_eos.runtime.state.schema_evolution import split
 
 COPY = "copy"
 """Mark of a state that every subtask holds whole: a number made of all of its rows."""

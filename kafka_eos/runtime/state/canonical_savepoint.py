@@ -16,21 +16,25 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import files, paths, savepoints
-from kafka_eos.checkpoints.manifest import Manifest, named_files
-from kafka_eos.checkpoints.savepoints import Savepoint, SavepointDraft, SavepointFiles
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import KeyGroup
-from kafka_eos.interfaces import CheckpointStorage, FileRef, InFlight, Json, StateHandle
-from kafka_eos.limits import LIMITS
-from kafka_eos.state import memory
-from kafka_eos.state.evolution import MARKS, WATERMARKS, split
-from kafka_eos.state.handles import StoredRows, opened
-from kafka_eos.state.keygroups import GROUP_BYTES, MAX_KEY_GROUPS, key_group_range, subtask_of
-from kafka_eos.state.local import is_local
-from kafka_eos.state.rows import Row
+from kafka_eos._util import failpoints
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import KeyGroup
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state import memory_store as memory
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES, MAX_KEY_GROUPS, key_group_range, subtask_of
+from kafka_eos.runtime.state.local_keys import is_local
+from kafka_eos.runtime.state.row_store import Row
+from kafka_eos.runtime.state.schema_evolution import MARKS, WATERMARKS, split
+from kafka_eos.runtime.state.stored_rows import StoredRows, opened
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Manifest, named_files
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import Savepoint, SavepointDraft, SavepointFiles
 
 
 def write(storage: CheckpointStorage, manifest: Manifest, target: Path) -> Savepoint:

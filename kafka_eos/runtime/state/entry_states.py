@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
-from kafka_eos.limits import LIMITS
-from kafka_eos.state.layout import after
-from kafka_eos.state.rows import Row, Rows
-from kafka_eos.state.values import ABSENT, CachedValueState
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.row_keys import after
+from kafka_eos.runtime.state.row_store import Row, Rows
+from kafka_eos.runtime.state.value_state import ABSENT, CachedValueState
 
 T = TypeVar("T")
 

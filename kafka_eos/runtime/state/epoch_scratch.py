@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Protocol
 
-from kafka_eos.failpoints import hit
+from kafka_eos._util.failpoints import hit
 
 _SHARE = 10
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.interfaces import Codec, Json, Ttl
-from kafka_eos.state.clocks import UNKNOWN, StateTime
-from kafka_eos.state.keygroups import group_prefix
-from kafka_eos.state.rows import Row, Rows
-from kafka_eos.state.values import CachedValueState
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import Ttl
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.key_groups import group_prefix
+from kafka_eos.runtime.state.row_store import Row, Rows
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, StateTime
+from kafka_eos.runtime.state.value_state import CachedValueState
 
 T = TypeVar("T")
 

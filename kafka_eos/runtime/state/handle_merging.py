@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import Json, StateHandle
-from kafka_eos.state import rocksdb
-from kafka_eos.state.evolution import CURSOR, WATERMARKS, split
-from kafka_eos.state.local import is_local, of_same_subtask
-from kafka_eos.state.timers import Floor
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state import rocksdb_store as rocksdb
+from kafka_eos.runtime.state.local_keys import is_local, of_same_subtask
+from kafka_eos.runtime.state.schema_evolution import CURSOR, WATERMARKS, split
+from kafka_eos.runtime.state.timers import Floor
 
 Marks: TypeAlias = dict[str, int]
 

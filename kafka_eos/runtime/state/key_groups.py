@@ -10,8 +10,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import KeyGroup
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import KeyGroup
 
 MAX_KEY_GROUPS = 128
 """The number of key groups, and so the upper limit of parallelism."""

@@ -12,40 +12,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from kafka_eos import failpoints
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.ids import Epoch, token
-from kafka_eos.interfaces import (
-    CacheUse,
-    CheckpointStorage,
-    Json,
-    Panes,
-    StateBackend,
-    StateDescriptor,
-    StateHandle,
-    StoredFiles,
-    Timers,
-    Upload,
-    ValueState,
+from kafka_eos._util import failpoints
+from kafka_eos.abc.state import CacheUse, Panes, StateBackend, StateDescriptor, StateHandle, Timers, Upload, ValueState
+from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.core.ids import Epoch, token
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state import memory_store as memory
+from kafka_eos.runtime.state import rocksdb_store as rocksdb
+from kafka_eos.runtime.state.broadcast_copies import COPY
+from kafka_eos.runtime.state.entry_states import NEXT, CachedEntryState, CachedListState
+from kafka_eos.runtime.state.epoch_scratch import MemoryScratch, Scratch, most_of
+from kafka_eos.runtime.state.expiring_state import TIME, ExpiringState, Timed
+from kafka_eos.runtime.state.handle_merging import Marks, as_it_is, bounds, cursors, described, floors, taken
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, group_prefix
+from kafka_eos.runtime.state.local_keys import LOCAL, check_new, is_local
+from kafka_eos.runtime.state.memory_store import CopyStore
+from kafka_eos.runtime.state.pane_state import NEWEST, PaneState
+from kafka_eos.runtime.state.restore_progress import Restoration, Told, nobody
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.row_store import Rows, Store
+from kafka_eos.runtime.state.schema_evolution import (
+    CURSOR,
+    MARKS,
+    PENDING,
+    UNFIRED,
+    WATERMARKS,
+    Evolution,
+    carried,
+    describe,
 )
-from kafka_eos.state import memory, rocksdb
-from kafka_eos.state.clocks import UNKNOWN, passing, time_of, wall_clock
-from kafka_eos.state.copies import COPY
-from kafka_eos.state.entries import NEXT, CachedEntryState, CachedListState
-from kafka_eos.state.evolution import CURSOR, MARKS, PENDING, UNFIRED, WATERMARKS, Evolution, carried, describe
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
-from kafka_eos.state.layout import Layout
-from kafka_eos.state.local import LOCAL, check_new, is_local
-from kafka_eos.state.memory import CopyStore
-from kafka_eos.state.merging import Marks, as_it_is, bounds, cursors, described, floors, taken
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.panes import NEWEST, PaneState
-from kafka_eos.state.restoring import Restoration, Told, nobody
-from kafka_eos.state.rows import Rows, Store
-from kafka_eos.state.scratch import MemoryScratch, Scratch, most_of
-from kafka_eos.state.timers import Floor, PendingTimers
-from kafka_eos.state.ttl import TIME, ExpiringState, Timed
-from kafka_eos.state.values import CachedValueState
+from kafka_eos.runtime.state.timers import Floor, PendingTimers
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, passing, time_of, wall_clock
+from kafka_eos.runtime.state.value_state import CachedValueState
 
 T = TypeVar("T")
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.state.evolution import split
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-from kafka_eos.state.rows import Row, Rows
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.row_store import Row, Rows
+from kafka_eos.runtime.state.schema_evolution import split
 
 LOCAL = "local"
 """Mark of a state whose rows are of any key group; the handle's range only names the subtask."""

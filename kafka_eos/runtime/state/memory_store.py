@@ -16,13 +16,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from kafka_eos.checkpoints import files
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
-from kafka_eos.limits import LIMITS
-from kafka_eos.state.keygroups import group_prefix
-from kafka_eos.state.rows import Row, Rows, UploadFiles
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.key_groups import group_prefix
+from kafka_eos.runtime.state.row_store import Row, Rows, UploadFiles
+from kafka_eos.storage import local_files as files
 
 KIND = "memory"
 _MAGIC = b"kafka-eos rows 1\n"

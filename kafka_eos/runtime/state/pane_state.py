@@ -15,15 +15,15 @@ from itertools import compress, repeat
 from operator import is_not
 from typing import Any, Final, TypeVar
 
-from kafka_eos.interfaces import StateDescriptor, Taken
-from kafka_eos.limits import LIMITS
-from kafka_eos.state.coding import CodedRows
-from kafka_eos.state.entries import overlaid, pages
-from kafka_eos.state.keygroups import GROUP_BYTES, group_prefix, groups_of, row_keys
-from kafka_eos.state.layout import TIME_BYTES, after
-from kafka_eos.state.rows import Rows
-from kafka_eos.state.timers import TimeCodec
-from kafka_eos.state.values import ABSENT
+from kafka_eos.abc.state import StateDescriptor, Taken
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.entry_states import overlaid, pages
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_prefix, groups_of, row_keys
+from kafka_eos.runtime.state.row_codec import CodedRows
+from kafka_eos.runtime.state.row_keys import TIME_BYTES, after
+from kafka_eos.runtime.state.row_store import Rows
+from kafka_eos.runtime.state.timers import TimeCodec
+from kafka_eos.runtime.state.value_state import ABSENT
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_eos.interfaces import CheckpointStorage, FileRef
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
 
 _UNITS = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 

@@ -34,14 +34,15 @@ from rocksdict import (
     WriteOptions,
 )
 
-from kafka_eos.checkpoints.paths import IMMUTABLE_SUFFIX, plain_file_name
-from kafka_eos.errors import Bug, RestartFromCheckpoint
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, FileRef, StateHandle, StoredFiles
-from kafka_eos.limits import LIMITS
-from kafka_eos.state.options import StateOptions, Tuning
-from kafka_eos.state.rows import Row, Rows, UploadFiles
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles
+from kafka_eos.core.errors import Bug, RestartFromCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.runtime.state.row_store import Row, Rows, UploadFiles
+from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX, plain_file_name
 
 KIND = "rocksdb"
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.calls import each
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.interfaces import Codec, StateDescriptor
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, group_prefix
-from kafka_eos.state.layout import Layout
-from kafka_eos.state.rows import Rows
+from kafka_eos._util.bulk_calls import each
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, group_prefix
+from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.row_store import Rows
 
 T = TypeVar("T")
 

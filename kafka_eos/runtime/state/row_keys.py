@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
-from kafka_eos.state.keygroups import GROUP_BYTES, prefix_of, row_keys
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.json_values import Json
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES, prefix_of, row_keys
 
 _LONG = 255
 _LONG_BYTES = 4

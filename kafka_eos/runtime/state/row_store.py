@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CheckpointStorage, FileRef
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.ids import Epoch
 
 Row: TypeAlias = tuple[bytes, bytes]
 

@@ -16,13 +16,15 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka_eos.errors import ConfigError, UserError
-from kafka_eos.interfaces import Codec, Json, ListCodec, StateDescriptor
-from kafka_eos.limits import LIMITS
-from kafka_eos.schemas.resolution import reader_of
-from kafka_eos.state.clocks import UNKNOWN, ClockKind, time_of
-from kafka_eos.state.rows import Row, Rows
-from kafka_eos.state.ttl import TIME, expired, stamped, unstamped
+from kafka_eos.abc.codec import Codec, ListCodec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.core.errors import ConfigError, UserError
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.runtime.state.expiring_state import TIME, expired, stamped, unstamped
+from kafka_eos.runtime.state.row_store import Row, Rows
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ClockKind, time_of
 
 MARKS = "marks"
 CURSOR = "cursor"

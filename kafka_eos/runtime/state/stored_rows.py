@@ -12,12 +12,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from kafka_eos.checkpoints.savepoints import SavepointFiles
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import CheckpointStorage, StateHandle
-from kafka_eos.state import memory, rocksdb
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.rows import Row
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.state import memory_store as memory
+from kafka_eos.runtime.state import rocksdb_store as rocksdb
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.state.row_store import Row
+from kafka_eos.storage.savepoint_files import SavepointFiles
 
 Scan: TypeAlias = Generator[Row, None, None]
 

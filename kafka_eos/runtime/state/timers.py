@@ -17,14 +17,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.ids import KeyGroup
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
-from kafka_eos.limits import LIMITS
-from kafka_eos.records import BEGINNING
-from kafka_eos.state.keygroups import GROUP_BYTES, group_of, group_prefix
-from kafka_eos.state.layout import TIME_BYTES, Layout
-from kafka_eos.state.rows import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.core.ids import KeyGroup
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_of, group_prefix
+from kafka_eos.runtime.state.row_keys import TIME_BYTES, Layout
+from kafka_eos.runtime.state.row_store import Rows
 
 Floor: TypeAlias = tuple[int, int, int]
 """First and last key group of a range, and the event time that it has come to."""

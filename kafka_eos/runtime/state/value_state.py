@@ -12,10 +12,10 @@ import operator
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.state.coding import CodedRows
-from kafka_eos.state.rows import Rows
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.errors import Bug
+from kafka_eos.runtime.state.row_codec import CodedRows
+from kafka_eos.runtime.state.row_store import Rows
 
 T = TypeVar("T")
 

@@ -14,13 +14,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kafka_eos.app import Code
-from kafka_eos.coordinator.handover import Span
-from kafka_eos.embedded.figures import Figures
-from kafka_eos.ids import Epoch, EpochId
-from kafka_eos.interfaces import Committable, InFlight, Positions, StateHandle
-from kafka_eos.records import Tally
-from kafka_eos.state.restoring import Restored
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.core.ids import Epoch, EpochId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Tally
+from kafka_eos.runtime.epoch_reports import Span
+from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.state.restore_progress import Restored
+from kafka_eos.runtime.worker.task_stats import Figures
 
 _LENGTH = struct.Struct(">I")
 _MOST_SOCKETS = 253

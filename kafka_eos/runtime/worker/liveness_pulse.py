@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextvars import Context
 from types import TracebackType
 
-from kafka_eos import log_context
-from kafka_eos.embedded.control import Message, Pulse
+from kafka_eos._util import log_context
+from kafka_eos.runtime.worker.control_messages import Message, Pulse
 
 _EVERY = 0.5
 """Seconds between two beats."""

@@ -15,21 +15,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from kafka_eos import log_context
-from kafka_eos.coordinator.handover import Prepare, Span
-from kafka_eos.embedded.figures import Spent
-from kafka_eos.embedded.inputs import Input, Marker, Queue, Rows
-from kafka_eos.errors import Bug
-from kafka_eos.exchange.in_flight import Log
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Positions, Reader, StateBackend, Upload, Writer
-from kafka_eos.limits import LIMITS
-from kafka_eos.open_task import pending_timers
+from kafka_eos._util import log_context
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.source import Reader
+from kafka_eos.abc.state import StateBackend, Upload
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch, Tally, Watermark
 from kafka_eos.plan import Segment
-from kafka_eos.protocol.alignment import Action, Complete, Gate, Mode, Snapshot
-from kafka_eos.protocol.event_time import Inputs
-from kafka_eos.records import Batch, Tally, Watermark
+from kafka_eos.protocol.barrier_alignment import Action, Complete, Gate, Mode, Snapshot
+from kafka_eos.protocol.watermarks import Inputs
+from kafka_eos.runtime.epoch_reports import Prepare, Span
+from kafka_eos.runtime.exchange.in_flight_rows import Log
+from kafka_eos.runtime.exchange.input_queues import Input, Marker, Queue, Rows
+from kafka_eos.runtime.worker.task_resources import pending_timers
+from kafka_eos.runtime.worker.task_stats import Spent
 
 A = TypeVar("A")
 T = TypeVar("T")

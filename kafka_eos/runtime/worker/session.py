@@ -25,10 +25,15 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kafka_eos.checkpoints import provenance
-from kafka_eos.coordinator.causes import record_of
-from kafka_eos.coordinator.handover import Span, summed
-from kafka_eos.embedded.control import (
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.errors import EnvironmentFailed, Fatal, LoginRefused, UserError
+from kafka_eos.core.failure_causes import record_of
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Tally
+from kafka_eos.runtime.epoch_reports import Span, summed
+from kafka_eos.runtime.worker.control_messages import (
     Abort,
     Ack,
     Assign,
@@ -55,14 +60,10 @@ from kafka_eos.embedded.control import (
     Waiting,
     send,
 )
-from kafka_eos.embedded.open_plan import OpenPlan
-from kafka_eos.embedded.pulse import Beating
-from kafka_eos.embedded.task import Captured
-from kafka_eos.errors import EnvironmentFailed, Fatal, LoginRefused, UserError
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CheckpointStorage, Committable
-from kafka_eos.records import Tally
+from kafka_eos.runtime.worker.liveness_pulse import Beating
+from kafka_eos.runtime.worker.segment_task import Captured
+from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.storage import provenance_files as provenance
 
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also how late a barrier can be noticed."""

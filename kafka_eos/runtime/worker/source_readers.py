@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import LagOfEach, Positions, Reader
-from kafka_eos.protocol import bootstrap
-from kafka_eos.records import Batch
+from kafka_eos.abc.source import LagOfEach, Reader
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch
+from kafka_eos.protocol import source_dependencies as bootstrap
 
 
 class AwaitedReader:

@@ -15,35 +15,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.exchange import in_flight
-from kafka_eos.exchange.routing import restorer
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import EpochId, JobIdentity, SplitId
-from kafka_eos.interfaces import (
-    CheckpointStorage,
-    InFlight,
-    JobContext,
-    Positions,
-    Reader,
-    Sequenced,
-    Services,
-    StateBackend,
-    StateHandle,
-    TaskContext,
-    Writer,
-)
-from kafka_eos.operators.chain import Chain, Output
-from kafka_eos.operators.event_time import Pace, Signal, Waived
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.source import Reader, Sequenced
+from kafka_eos.abc.state import InFlight, StateBackend, StateHandle
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch, Tally
 from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Timestamps, kafka_share
-from kafka_eos.protocol import bootstrap
-from kafka_eos.records import Batch, Tally
-from kafka_eos.settings import Settings
-from kafka_eos.source_readers import AwaitedReader, WaitingReader
-from kafka_eos.state.backends import open_backend, open_scratch
-from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.restoring import Restoration, Told, nobody
-from kafka_eos.state.scratch import Scratch
+from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.exchange.routing import restorer
+from kafka_eos.runtime.operators.event_time import Pace, Signal, Waived
+from kafka_eos.runtime.operators.operator_chain import Chain, Output
+from kafka_eos.runtime.state.epoch_scratch import Scratch
+from kafka_eos.runtime.state.key_groups import key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend, open_scratch
+from kafka_eos.runtime.state.restore_progress import Restoration, Told, nobody
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.worker.source_readers import AwaitedReader, WaitingReader
 
 _UNDER_WAY = "rows under way"
 """In the place of an operator, where it is told what is restored."""

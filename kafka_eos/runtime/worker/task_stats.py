@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kafka_eos.coordinator.handover import counted, summed
-from kafka_eos.interfaces import Position, total_lag
-from kafka_eos.records import BEGINNING
+from kafka_eos.abc.source import total_lag
+from kafka_eos.core.json_values import Position
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.runtime.epoch_reports import counted, summed
 
 
 @dataclass(slots=True)

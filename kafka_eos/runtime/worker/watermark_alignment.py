@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_eos.embedded.figures import Held
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Alignment, Positions, Reader
-from kafka_eos.operators.base import Generating
+from kafka_eos.abc.source import Reader
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import BEGINNING
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.drift import NOBODY, Standing, ahead, slowest
-from kafka_eos.records import BEGINNING
+from kafka_eos.plan.watermarks import Alignment
+from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead, slowest
+from kafka_eos.runtime.operators.operator import Generating
+from kafka_eos.runtime.worker.task_stats import Held
 
 
 @dataclass(slots=True)

@@ -17,39 +17,32 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.embedded.control import Start
-from kafka_eos.embedded.drift import Drift
-from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.embedded.figures import Figures, Operator, Read, Split
-from kafka_eos.embedded.network import BarrierArrived, WatermarkArrived
-from kafka_eos.embedded.task import Captured, Parts, Task
-from kafka_eos.exchange import in_flight
-from kafka_eos.failpoints import hit
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import (
-    Attended,
-    CacheUse,
-    CheckpointStorage,
-    InFlight,
-    LagOfEach,
-    Positions,
-    PreCommit,
-    Reader,
-    Services,
-    Writer,
-    total_lag,
-)
-from kafka_eos.limits import LIMITS
-from kafka_eos.open_task import Base, OpenTask, Share, not_waited_for
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import STEADILY
+from kafka_eos._util.failpoints import hit
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.sink import Attended, PreCommit, Writer
+from kafka_eos.abc.source import LagOfEach, Reader, total_lag
+from kafka_eos.abc.state import CacheUse, InFlight
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.core.records import Batch, RawRecord, Tally, Watermark
 from kafka_eos.plan import Forward, PartialFold, Plan, Requests, Segment, Sink
-from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import Batch, RawRecord, Tally, Watermark
-from kafka_eos.settings import Settings
-from kafka_eos.state.clocks import UNKNOWN, ProcessingTime, wall_clock
-from kafka_eos.state.options import spread
-from kafka_eos.state.restoring import Told
+from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.exchange.channels import Exchanges
+from kafka_eos.runtime.exchange.network import BarrierArrived, WatermarkArrived
+from kafka_eos.runtime.operators.event_time import STEADILY
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.restore_progress import Told
+from kafka_eos.runtime.state.rocksdb_options import spread
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTime, wall_clock
+from kafka_eos.runtime.worker.control_messages import Start
+from kafka_eos.runtime.worker.segment_task import Captured, Parts, Task
+from kafka_eos.runtime.worker.task_resources import Base, OpenTask, Share, not_waited_for
+from kafka_eos.runtime.worker.task_stats import Figures, Operator, Read, Split
+from kafka_eos.runtime.worker.watermark_alignment import Drift
 
 _TICK = 0.05
 """Seconds between two looks at the clock for timers."""

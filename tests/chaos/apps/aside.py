@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.files import FileSink
-from kafka_eos.interfaces import DeadLetters
 from kafka_eos.testing import ListSource
 
 

@@ -5,8 +5,8 @@ import os
 from pydantic import BaseModel
 
 from kafka_eos import Pipeline
+from kafka_eos.codecs import Registry, avro
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.schemas import Registry, avro
 
 
 class Payment(BaseModel):

@@ -4,9 +4,9 @@ import os
 from typing import Any
 
 from kafka_eos import Pipeline
+from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.schemas import Registry, avro, json_schema, protobuf
-from tests.unit.schemas.test_hostile import Tree, message
+from tests.unit.codecs.test_hostile import Tree, message
 
 registry = Registry(os.environ["TEST_REGISTRY"])
 FORMATS: dict[str, Any] = {

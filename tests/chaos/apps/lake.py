@@ -6,12 +6,12 @@ import os
 
 from running_totals import Total, running_totals
 
+from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.interfaces import Sink
 
 CATALOG = {
     "type": "sql",

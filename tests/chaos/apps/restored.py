@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import files
 from kafka_eos.connectors.files import FileSink
+from kafka_eos.storage import local_files as files
 from kafka_eos.testing import ListSource
 
 COUNT = int(os.environ["TEST_COUNT"])

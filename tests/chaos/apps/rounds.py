@@ -8,7 +8,7 @@ import msgspec
 
 from kafka_eos import Pipeline, Stream
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.operators.functions import ProcessContext, ProcessFunction
+from kafka_eos.plan.process_functions import ProcessContext, ProcessFunction
 
 ROUNDS = 3
 PAUSE = float(os.environ.get("TEST_PAUSE", "0"))

@@ -13,7 +13,7 @@ from kafka_eos import Pipeline
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.testing import ListSource
-from kafka_eos.testing.sources import ListReader
+from kafka_eos.testing.list_source import ListReader
 
 PAUSE = float(os.environ["TEST_PAUSE"])
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kafka_eos import Pipeline, bounded, days, on_count, tumbling
-from kafka_eos.aggregates import count, sum_
+from kafka_eos.api.aggregates import count, sum_
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.testing import ListSource
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kafka_eos import Pipeline, bounded, days, global_, rows, session, sliding, tumbling
-from kafka_eos.aggregates import (
+from kafka_eos.api.aggregates import (
     approx_distinct,
     approx_quantiles,
     collect,

@@ -12,19 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import ConfigError, Pipeline, PlanError
-from kafka_eos.calls import ESCAPED, each
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.connectors.kafka.decoding import Decoding, record_decoder, value_decoder
-from kafka_eos.errors import Bug
-from kafka_eos.exchange import wire
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters, StateDescriptor
-from kafka_eos.records import Batch, RawRecord
-from kafka_eos.schemas import BytesCodec, KeyCodec, codec_for, wire_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.rocksdb import RocksStore
+from kafka_eos._util.bulk_calls import ESCAPED, each
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import BytesCodec, KeyCodec, codec_for, wire_codec
+from kafka_eos.connectors.kafka.source.decoding import Decoding, record_decoder, value_decoder
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.rocksdb_store import RocksStore
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 PREFIXES = ("A-", "B-")
 

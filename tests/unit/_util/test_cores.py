@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.cores import usable_cores
+from kafka_eos._util.cpu_quota import usable_cores
 
 HOST = 64
 

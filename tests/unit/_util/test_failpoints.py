@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.failpoints import Armed, parse
+from kafka_eos._util.failpoints import Armed, parse
+from kafka_eos.core.errors import ConfigError
 
 
 def hits(log: Path, script: str, *names: str) -> subprocess.CompletedProcess[str]:
     """Pass the named points in a process of its own; prints each point that it survived."""
-    code = f"from kafka_eos.failpoints import hit\nfor n in {names!r}:\n    hit(n); print(n)"
+    code = f"from kafka_eos._util.failpoints import hit\nfor n in {names!r}:\n    hit(n); print(n)"
     environment = {"KAFKA_EOS_FAILPOINTS": script, "KAFKA_EOS_FAILPOINT_LOG": str(log), "PATH": "/usr/bin"}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
 

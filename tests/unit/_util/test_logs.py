@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from kafka_eos import ConfigError, logs
-from kafka_eos.connectors.kafka.client_log import LOGGER, SPOKEN, read
-from kafka_eos.logs import QUIET_SECONDS, Seldom
-from kafka_eos.settings import Settings
-from kafka_eos.terminal.logged import PROGRESS_SECONDS, EventLog
+from kafka_eos import ConfigError
+from kafka_eos._util import logging_setup as logs
+from kafka_eos._util.logging_setup import QUIET_SECONDS, Seldom
+from kafka_eos.config.settings import Settings
+from kafka_eos.connectors.kafka.client.log_bridge import LOGGER, SPOKEN, read
+from kafka_eos.monitoring.terminal.event_log import PROGRESS_SECONDS, EventLog
 from tests.waiting import eventually
 
-BEGIN = "import logging, sys\nfrom kafka_eos import logs\n"
+BEGIN = "import logging, sys\nfrom kafka_eos._util import logging_setup as logs\n"
 SPEAK = """
 logs.now(term=3)
 try:
@@ -83,7 +84,7 @@ def test_a_line_of_json_has_all_that_is_known(tmp_path: Path) -> None:
 
 
 AT = """
-from kafka_eos import Pipeline, log_context
+from kafka_eos import Pipeline; from kafka_eos._util import log_context
 from kafka_eos.testing import ListSource, MemorySink, run_local
 def look(value):
     if value == 2:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas import Registry
-from kafka_eos.secrets import masked, without_login
+from kafka_eos._util.secrets import masked, without_login
+from kafka_eos.codecs import Registry
+from kafka_eos.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

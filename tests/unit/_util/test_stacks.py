@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos import stacks
-from kafka_eos.stacks import NoStacks, Place
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos._util.thread_dumps import NoStacks, Place
 from tests.waiting import eventually
 
-READY = "from kafka_eos import stacks; stacks.be_ready('worker 7'); stacks.be_ready('another')"
+READY = "from kafka_eos._util import thread_dumps as stacks; stacks.be_ready('worker 7'); stacks.be_ready('another')"
 HANGS = f"""
 import threading
 {READY}

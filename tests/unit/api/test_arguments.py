@@ -19,7 +19,7 @@ from kafka_eos import (
     retries,
     tumbling,
 )
-from kafka_eos.aggregates import count, sum_
+from kafka_eos.api.aggregates import count, sum_
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink
 

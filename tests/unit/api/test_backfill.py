@@ -10,8 +10,8 @@ import pytest
 from kafka_eos import Pipeline, PlanError, monotonic, tumbling
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.ids import SplitId
-from kafka_eos.records import Record
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.records import Record
 from kafka_eos.testing import MemorySink, run_local
 
 

@@ -19,8 +19,8 @@ from kafka_eos import (
     Stream,
     tumbling,
 )
+from kafka_eos.codecs import JsonCodec
 from kafka_eos.connectors.kafka import KafkaSource, Record
-from kafka_eos.schemas import JsonCodec
 from kafka_eos.testing import ListSource, MemorySink, run_local
 
 VERBS = [

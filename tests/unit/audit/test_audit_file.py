@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_eos.app import load
-from kafka_eos.audit.auditor import file_of
-from kafka_eos.ids import AppRef
+from kafka_eos.audit.job_audit import file_of
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load
 
 MADE = """
 from kafka_eos import Pipeline

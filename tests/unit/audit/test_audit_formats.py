@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos.audit.formats import _rows
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.audit.tables.file_formats import _rows
 from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet
 from kafka_eos.connectors.files.formats import Format
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import JobContext, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 FIRST = EpochId(Epoch(1), Term(1))
 FORMATS = [

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.audit.subject import subject
+from kafka_eos.abc.context import JobContext
+from kafka_eos.audit.facts.audit_subject import subject
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.core.ids import Term
 
 TOPICS = ("orders", "rates", "rated")
 

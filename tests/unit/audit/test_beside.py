@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.audit.beside import _Recent, _Written, files, texts_of
-from kafka_eos.audit.ledger import Named
-from kafka_eos.checkpoints.ledger import Kept
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.origins import Recording, decode, encode, opened
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.audit.facts.job_ledger import Named
+from kafka_eos.audit.facts.ledger_provenance import _Recent, _Written, files, texts_of
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance_blocks import Recording, decode, encode, opened
+from kafka_eos.core.records import Batch
+from kafka_eos.storage.epoch_ledger import Kept
+from kafka_eos.testing.list_source import ListOrigin
 
 
 @pytest.mark.limits(outputs_per_origin_block=1 << 16)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_eos.audit.intervals import intervals, spans, starts
-from kafka_eos.checkpoints.ledger import Entry
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Position
+from kafka_eos.audit.facts.epoch_intervals import intervals, spans, starts
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Position
+from kafka_eos.storage.epoch_ledger import Entry
 
 
 def epoch(number: int, term: int = 1) -> EpochId:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit.java_client import java_config, secrets_of
-from kafka_eos.errors import ConfigError
+from kafka_eos.audit.cluster.java_client_config import java_config, secrets_of
+from kafka_eos.core.errors import ConfigError
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

@@ -22,15 +22,16 @@ from kafka_eos import (
     session,
     tumbling,
 )
-from kafka_eos.audit.cut import cut
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Directory, Subject
-from kafka_eos.audit.windows.judged import Judged, judged
-from kafka_eos.checkpoints.ledger import Entries, Entry, Stored
-from kafka_eos.checkpoints.manifest import Manifest
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.audit.facts.audit_subject import Directory, Subject
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.tables.plan_cut import cut
+from kafka_eos.audit.tables.windows.judgeable_windows import Judged, judged
 from kafka_eos.connectors.kafka import dead_letter
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import InFlight, Json, StateHandle
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.json_values import Json
+from kafka_eos.storage.epoch_ledger import Entries, Entry, Stored
+from kafka_eos.storage.job_records import Manifest
 from kafka_eos.testing import ListSource, MemorySink
 
 Keyed = Any

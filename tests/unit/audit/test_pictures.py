@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.audit.axes import Axis, round_step, up_to_a_round_number
-from kafka_eos.audit.timeline import HEIGHT, WIDTH, Bar, partition_bars, timeline
+from kafka_eos.audit.report.chart_axes import Axis, round_step, up_to_a_round_number
+from kafka_eos.audit.report.charts import HEIGHT, WIDTH, Bar, partition_bars, timeline
 
 COMMITS = [
     {"event": "recovered", "at": 0, "epoch": 0, "term": 1},

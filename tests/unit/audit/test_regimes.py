@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.regimes import Regime, regimes
-from kafka_eos.checkpoints.ledger import Entry
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Spread
+from kafka_eos.abc.committer import Spread
+from kafka_eos.audit.facts.partitioning_history import Regime, regimes
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.storage.epoch_ledger import Entry
 
 TWO, GROWN, FOUR = Spread("out", "murmur2", 2, 2), Spread("out", "murmur2", 2, 4), Spread("out", "murmur2", 4, 4)
 

@@ -18,18 +18,18 @@ from kafka_eos import (
     Pipeline,
     connect,
 )
-from kafka_eos.app import load
-from kafka_eos.audit.broadcasts import tasks
-from kafka_eos.audit.broadcasts.judged import Ruled, ruled, turns
-from kafka_eos.audit.cut import cut
-from kafka_eos.audit.ledger import Ledger, read_ledger
-from kafka_eos.audit.subject import subject
-from kafka_eos.audit.tasks import HEADERS_TYPE, INPUT_COLUMNS
-from kafka_eos.checkpoints.savepoints import Origin
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.abc.context import JobContext
+from kafka_eos.audit.facts.audit_subject import subject
+from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
+from kafka_eos.audit.tables.broadcast import python_tasks as tasks
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import Ruled, ruled, turns
+from kafka_eos.audit.tables.plan_cut import cut
+from kafka_eos.audit.tables.python_tasks import HEADERS_TYPE, INPUT_COLUMNS
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.runtime.program import load
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.storage.savepoint_files import Origin
 
 RULES, ROWS = "rules", "rows"
 

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline, ProcessFunction, Ttl
-from kafka_eos.audit.cut import cut
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.state.doubts import Doubts, declared, doubts, stored
-from kafka_eos.audit.state.rows import Form
-from kafka_eos.audit.state.words import MISSING, SURPLUS, WRONG, _State
-from kafka_eos.checkpoints.ledger import Entry, Stored
+from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.state.difference_text import MISSING, SURPLUS, WRONG, _State
+from kafka_eos.audit.state.state_rows import Form
+from kafka_eos.audit.state.uncertain_state import Doubts, declared, doubts, stored
+from kafka_eos.audit.tables.plan_cut import cut
+from kafka_eos.codecs import Counted, JsonCodec, KeyCodec, MsgpackCodec, state_codec
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import StateDescriptor, StateHandle
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.plan import Plan
-from kafka_eos.schemas import Counted, JsonCodec, KeyCodec, MsgpackCodec, state_codec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.evolution import MARKS, describe
-from kafka_eos.state.local import LOCAL
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.local_keys import LOCAL
+from kafka_eos.runtime.state.schema_evolution import MARKS, describe
+from kafka_eos.storage.epoch_ledger import Entry, Stored
 from kafka_eos.testing import ListSource, MemorySink
 
 NUMBER = MsgpackCodec(int)

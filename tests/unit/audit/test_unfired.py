@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import tumbling
-from kafka_eos.audit.windows.unfired import _unfired
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateDescriptor, StateHandle
-from kafka_eos.operators.firing import EVENT_STATE
-from kafka_eos.schemas import MsgpackCodec, StrCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.audit.tables.windows.pending_timers import _unfired
+from kafka_eos.codecs import MsgpackCodec, StrCodec
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.storage.job_storage import LocalStorage
 
 KEYS = ["a", "b", "c", "d"]
 

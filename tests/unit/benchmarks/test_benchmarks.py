@@ -40,10 +40,11 @@ from benchmarks.command import Benchmark, write_page
 from benchmarks.jobs import Unusable, measure, started
 from benchmarks.trial import WrongOutput
 from benchmarks.workloads import WINDOW_MS, Expected, difference, late_payments, window_totals
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 pytestmark = pytest.mark.limits("usual")
 
@@ -434,7 +435,7 @@ def test_a_page_gets_its_text_between_the_marks(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_marks_of_every_benchmark() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
     assert [name for name in plots.NAMES if f"<!-- {name}: begin -->" not in page] == []
 

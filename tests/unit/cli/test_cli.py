@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import typer
 
-from kafka_eos.audit.ledger import read_ledger
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos._util.cpu_quota import usable_cores
+from kafka_eos.audit.facts.job_ledger import read_ledger
 from kafka_eos.cli import Commands, app
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator.history import History
-from kafka_eos.cores import usable_cores
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination.job_history import History
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Base, Claim, Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 
 JOB = "copy"
 NOWHERE = "127.0.0.1:1"
@@ -196,7 +196,7 @@ def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
 # ---------------------------------------------------------------- what is imported, and where things are printed
 
 HEAVY = ("confluent_kafka", "kafka", "rocksdict", "fastavro", "pydantic", "msgspec", "pyspark", "pyarrow", "pandas",
-         "kafka_eos.dsl", "kafka_eos.settings", "kafka_eos.coordinator")  # fmt: skip
+         "kafka_eos.api", "kafka_eos.config.settings", "kafka_eos.coordination")  # fmt: skip
 SHOWN = """
 import sys
 sys.argv = ["kafka-eos", *sys.argv[1:]]
@@ -237,7 +237,7 @@ def test_a_start_without_its_schema_registry_says_nothing_of_kafka(home: Path) -
         "from dataclasses import dataclass\n"
         "from kafka_eos import Pipeline\n"
         "from kafka_eos.connectors.kafka import KafkaSink, KafkaSource\n"
-        "from kafka_eos.schemas import Registry, avro\n"
+        "from kafka_eos.codecs import Registry, avro\n"
         "@dataclass\n"
         "class Line:\n"
         "    quantity: int\n"

@@ -16,16 +16,17 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import paths, savepoints
 from kafka_eos.cli import app as cli
-from kafka_eos.cli.savepoint import make_offline
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.lock import is_held, job_lock
-from kafka_eos.coordinator.requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
-from kafka_eos.errors import ConfigError, Fatal, JobLocked
-from kafka_eos.settings import Settings
+from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_lock import is_held, job_lock
+from kafka_eos.coordination.job_requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.core.errors import ConfigError, Fatal, JobLocked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = "golden-rocksdb"
 APP = f"""
 from kafka_eos import Pipeline

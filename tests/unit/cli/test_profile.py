@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import paths
 from kafka_eos.cli import app
-from kafka_eos.cli.processes import processes_of
+from kafka_eos.cli.job_processes import processes_of
+from kafka_eos.storage import object_names as paths
 from tests.waiting import eventually
 
 RUNS = """
 import sys
 from pathlib import Path
-from kafka_eos import stacks
-from kafka_eos.coordinator.lock import job_lock
+from kafka_eos._util import thread_dumps as stacks
+from kafka_eos.coordination.job_lock import job_lock
 
 def busy_forever():
     while True:

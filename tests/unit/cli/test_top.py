@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import paths
 from kafka_eos.cli import app
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.status import StatusFile
-from kafka_eos.terminal.top import view
-from kafka_eos.ui.rates import Rates
-from kafka_eos.ui.reading import Found
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.status_file import StatusFile
+from kafka_eos.monitoring.dashboard.job_directories import Found
+from kafka_eos.monitoring.dashboard.rates import Rates
+from kafka_eos.monitoring.terminal.top import view
+from kafka_eos.storage import object_names as paths
 
 PLAN = [
     {"name": name, "what": what, "inputs": inputs}

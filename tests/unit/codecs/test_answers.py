@@ -15,12 +15,12 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.attribution import Attribution, Fault
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.schemas import Registry, avro
-from kafka_eos.schemas.registries import unknown
-from kafka_eos.schemas.registries.references import below
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
+from kafka_eos.codecs import Registry, avro
+from kafka_eos.codecs.registry import unknown_schemas as unknown
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
+from kafka_eos.codecs.registry.schema_references import below
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.fault_attribution import Attribution, Fault
 from tests.answering import HALF, RESET, Answer, Answering, Request, Sent
 from tests.avro_witness import record
 

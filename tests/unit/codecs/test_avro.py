@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos import PlanError
-from kafka_eos.schemas import AvroCodec, Counted
+from kafka_eos.codecs import AvroCodec, Counted
 
 NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC)
 

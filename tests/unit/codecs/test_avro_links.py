@@ -10,8 +10,8 @@ import fastavro
 import pytest
 from pydantic import BaseModel, create_model
 
-from kafka_eos.schemas.languages.avro.codec import AvroCodec
-from kafka_eos.schemas.languages.avro.links import linked
+from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.avro.inlined_types import linked
 
 
 class Line(BaseModel):

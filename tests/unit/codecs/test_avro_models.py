@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos.schemas import AvroCodec
-from kafka_eos.schemas.languages.avro.models import as_models
-from kafka_eos.schemas.languages.avro.schema import avro_schema
+from kafka_eos.codecs import AvroCodec
+from kafka_eos.codecs.avro.generated_models import as_models
+from kafka_eos.codecs.avro.schema_derivation import avro_schema
 from tests.avro_witness import record
-from tests.unit.schemas.test_hostile import Tree
+from tests.unit.codecs.test_hostile import Tree
 
 Made = Callable[..., Any]
 

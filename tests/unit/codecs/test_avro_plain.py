@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.attribution import Attribution, Fault
-from kafka_eos.schemas import Registry
+from kafka_eos.codecs import Registry
+from kafka_eos.core.fault_attribution import Attribution, Fault
 from tests.avro_witness import record
-from tests.unit.schemas.test_avro_registry import Item, by_others, codec, registered
+from tests.unit.codecs.test_avro_registry import Item, by_others, codec, registered
 
 
 @pytest.fixture

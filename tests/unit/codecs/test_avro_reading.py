@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.schemas.languages.avro.codec import AvroCodec
-from kafka_eos.schemas.languages.avro.foreign import parsed
-from kafka_eos.schemas.languages.avro.reading import obstacles
+from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from tests.avro_witness import record
 
 

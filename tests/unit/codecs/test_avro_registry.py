@@ -16,13 +16,13 @@ import fastavro
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.abc.codec import Codec, Part
+from kafka_eos.codecs import Registry, avro
+from kafka_eos.codecs.avro import foreign_schemas as foreign
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.interfaces import Codec, Part
-from kafka_eos.schemas import Registry, avro
-from kafka_eos.schemas.languages.avro import foreign
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.fault_attribution import Attribution, Fault
 from tests.avro_witness import record
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from kafka_eos import PlanError
-from kafka_eos.schemas import (
+from kafka_eos.codecs import (
     AvroCodec,
     BytesCodec,
     Counted,

@@ -14,12 +14,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from kafka_eos.codecs import Registry, StrCodec, avro, json_schema, protobuf
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.connectors.kafka.decoding import record_decoder, value_decoder
-from kafka_eos.errors import ConfigError
-from kafka_eos.records import Batch, Headers, Record
-from kafka_eos.schemas import Registry, StrCodec, avro, json_schema, protobuf
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.connectors.kafka.source.decoding import record_decoder, value_decoder
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.records import Batch, Headers, Record
+from kafka_eos.testing.list_source import ListOrigin
 from tests import protobuf_witness
 
 

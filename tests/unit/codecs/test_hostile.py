@@ -1,7 +1,7 @@
 """Ten thousand hostile payloads for each codec of a topic: a value, or an error with the record's offset, in bounded
 memory.
 
-Rule: whatever in ``kafka_eos.schemas`` decodes has a case here, or is in ``BEHIND_A_CHECKSUM``. A codec that is new and
+Rule: whatever in ``kafka_eos.codecs`` decodes has a case here, or is in ``BEHIND_A_CHECKSUM``. A codec that is new and
 has neither fails a test.
 """
 
@@ -24,12 +24,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-import kafka_eos.schemas
-from kafka_eos.attribution import Attribution, Fault
-from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.interfaces import InHeaders
-from kafka_eos.records import Headers, RawRecord
-from kafka_eos.schemas import (
+import kafka_eos.codecs
+from kafka_eos.abc.codec import InHeaders
+from kafka_eos.codecs import (
     AvroCodec,
     BytesCodec,
     JsonCodec,
@@ -40,6 +37,9 @@ from kafka_eos.schemas import (
     json_schema,
     protobuf,
 )
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.records import Headers, RawRecord
 from tests.protobuf_witness import classes, proto3
 
 PAYLOADS = 10_000
@@ -261,8 +261,8 @@ def begun(codec: Any, value: Any) -> tuple[bytes, bytes]:
 
 
 def decoding_classes() -> set[str]:
-    """What decodes, or is a part of it, in ``kafka_eos.schemas``."""
-    modules = [module.name for module in pkgutil.walk_packages(kafka_eos.schemas.__path__, "kafka_eos.schemas.")]
+    """What decodes, or is a part of it, in ``kafka_eos.codecs``."""
+    modules = [module.name for module in pkgutil.walk_packages(kafka_eos.codecs.__path__, "kafka_eos.codecs.")]
     defined = [
         each
         for name in modules

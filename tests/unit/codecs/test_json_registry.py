@@ -18,14 +18,14 @@ import pytest
 from jsonschema import Draft7Validator
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 
-from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.codecs import Registry, json_schema
+from kafka_eos.codecs.json_schema.differences import Side, differences, obstacles
+from kafka_eos.codecs.json_schema.draft_07 import closed, draft_07
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.schemas import Registry, json_schema
-from kafka_eos.schemas.languages.json_schema.differences import Side, differences, obstacles
-from kafka_eos.schemas.languages.json_schema.drafts import closed, draft_07
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
-from tests.unit.schemas.test_hostile import Tree, Twig, tree, twig
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.fault_attribution import Attribution, Fault
+from tests.unit.codecs.test_hostile import Tree, Twig, tree, twig
 
 
 class Line(BaseModel):

@@ -7,9 +7,9 @@ import base64
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_eos.schemas.languages.protobuf.files import pooled, proto
-from kafka_eos.schemas.languages.protobuf.parsing import parsed
-from kafka_eos.schemas.languages.protobuf.text import as_text
+from kafka_eos.codecs.protobuf.descriptor_pools import pooled, proto
+from kafka_eos.codecs.protobuf.proto_parser import parsed
+from kafka_eos.codecs.protobuf.proto_printer import as_text
 from tests.golden.protobuf_files import PROTO2, PROTO2_BY_PROTOC, PROTO3, PROTO3_BY_PROTOC
 
 

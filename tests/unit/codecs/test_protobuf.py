@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.attribution import Attribution, Fault
+from kafka_eos.codecs import Registry, codec_for, protobuf, state_codec, wire_codec
+from kafka_eos.codecs.protobuf.descriptor_pools import proto
+from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.schemas import Registry, codec_for, protobuf, state_codec, wire_codec
-from kafka_eos.schemas.languages.protobuf.files import proto
-from kafka_eos.schemas.languages.protobuf.messages import ProtobufCodec
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema
+from kafka_eos.core.errors import ConfigError, PlanError
+from kafka_eos.core.fault_attribution import Attribution, Fault
 from tests.protobuf_witness import classes, proto3, told
 
 SHOP = proto3(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from kafka_eos.schemas.languages.protobuf.reading import differences, obstacles
+from kafka_eos.codecs.protobuf.reader_compatibility import differences, obstacles
 from tests.protobuf_witness import classes, proto3
 
 ENUM = "enum E { A = 0; B = 1; C = 2; }"

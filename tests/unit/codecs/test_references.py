@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.errors import ConfigError, PlanError
-from kafka_eos.interfaces import Comparable
-from kafka_eos.schemas import Registry, avro, json_schema, protobuf
-from kafka_eos.schemas.languages.avro.parts import in_parts
-from kafka_eos.schemas.languages.avro.schema import avro_schema
-from kafka_eos.schemas.registries.registry import Reference, RegisteredSchema, Version
+from kafka_eos.abc.codec import Comparable
+from kafka_eos.codecs import Registry, avro, json_schema, protobuf
+from kafka_eos.codecs.avro.schema_derivation import avro_schema
+from kafka_eos.codecs.avro.schema_references import in_parts
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Version
+from kafka_eos.core.errors import ConfigError, PlanError
 from tests.protobuf_witness import classes, proto3
 
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos import ConfigError
+from kafka_eos._util.secrets import filled
 from kafka_eos.cli import app
-from kafka_eos.secrets import filled
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
 from tests.test_docs import OPERATIONS
 
 FILE = """

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import ConfigError, Pipeline
-from kafka_eos.app import Code
+from kafka_eos._util.cpu_quota import usable_cores
+from kafka_eos.abc.context import JobContext
+from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.cores import usable_cores
-from kafka_eos.embedded.control import Given
-from kafka_eos.embedded.process import WorkerProcess
-from kafka_eos.explain import explain
-from kafka_eos.ids import AppRef, Term
-from kafka_eos.interfaces import JobContext
-from kafka_eos.settings import Settings
+from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.embedded.worker_process import WorkerProcess
+from kafka_eos.plan.explain import explain
+from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.worker.control_messages import Given
 from kafka_eos.testing import ListSource, MemorySink
 from tests.waiting import eventually
 
@@ -158,7 +158,7 @@ def test_without_a_parallelism_there_is_one_worker_a_core(
     monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
 ) -> None:
     """At most as many as there are key groups; and it is a default, which the Spark engine replaces by its own."""
-    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: cores)
+    monkeypatch.setattr("kafka_eos.config.settings.usable_cores", lambda: cores)
     settings = Settings.resolve()
 
     assert (settings.parallelism, settings.origin_of("parallelism")) == (workers, "default")
@@ -167,9 +167,9 @@ def test_without_a_parallelism_there_is_one_worker_a_core(
 def test_a_worker_has_the_parallelism_of_its_supervisor_whatever_it_could_use_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 6)
+    monkeypatch.setattr("kafka_eos.config.settings.usable_cores", lambda: 6)
     text = json.dumps(Settings.resolve().as_json())
-    monkeypatch.setattr("kafka_eos.settings.usable_cores", lambda: 1)
+    monkeypatch.setattr("kafka_eos.config.settings.usable_cores", lambda: 1)
     read = Settings.from_json(text)
 
     assert (read.parallelism, read.origin_of("parallelism")) == (6, "default")
@@ -257,5 +257,5 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     finally:
         worker.kill()
 
-    assert b"kafka_eos.embedded.worker" in shown and b"hunter2" not in shown
+    assert b"kafka_eos.embedded.worker_main" in shown and b"hunter2" not in shown
     assert ended.wait(30)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
+from kafka_eos._util.retry import Patience
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.storage.job_storage import LocalStorage
 
 
 @pytest.fixture

@@ -13,31 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.ids import EpochId, JobIdentity, SplitId
-from kafka_eos.interfaces import (
-    CommitPermit,
-    Committable,
-    FileRef,
-    JobContext,
-    Life,
-    Outcome,
-    Positions,
-    Probe,
-    Staged,
-    StateHandle,
-    TaskContext,
-)
-from kafka_eos.records import Batch
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import Life
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sinks import MemoryCommitter
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
+from kafka_eos.testing.memory_sink import MemoryCommitter
 
 JOB = "orders"
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.interfaces import TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.settings import Settings
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.waiting import eventually
 
 JOB = "orders"

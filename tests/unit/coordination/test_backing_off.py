@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.errors import ProcessLost
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.core.errors import ProcessLost
 from kafka_eos.testing import ListSource, MemorySink
 
 

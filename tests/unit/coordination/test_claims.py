@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.errors import ConfigError
-from kafka_eos.exchange import in_flight
-from kafka_eos.interfaces import InFlight
-from kafka_eos.schemas import wire_codec
+from kafka_eos.abc.state import InFlight
+from kafka_eos.codecs import wire_codec
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 Make = Callable[..., Coordinator]

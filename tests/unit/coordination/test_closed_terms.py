@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.recovery import Facts, Superseded, Unfinished, decided, resolve
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 
 JOB = "orders"
 

@@ -9,21 +9,22 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest, Receipt
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.coordinator import commits
-from kafka_eos.coordinator.commits import Finisher, Stopwatch
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Outcome, Probe, TaskContext
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.coordination import commits
+from kafka_eos.coordination.commits import Finisher, Stopwatch
+from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import Commit
-from kafka_eos.records import Batch
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest, Receipt
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import MemorySink
-from kafka_eos.testing.sinks import MemoryCommitter
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
+from kafka_eos.testing.memory_sink import MemoryCommitter
 
 EPOCH = EpochId(Epoch(3), Term(1))
 PATIENCE = 30.0

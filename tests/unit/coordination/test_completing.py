@@ -12,26 +12,30 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.coordinator.stored import StoredState
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
-from kafka_eos.excerpts import Inside
-from kafka_eos.ids import EpochId, Term
-from kafka_eos.interfaces import Committable, FileRef, JobContext, Positions, StateHandle, TaskContext
-from kafka_eos.records import Batch, Refusal, Tally
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.stored import StoredState
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
+from kafka_eos.core.ids import EpochId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.record_preview import Inside
+from kafka_eos.core.records import Batch, Refusal, Tally
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sinks import MemoryCommitter
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
+from kafka_eos.testing.memory_sink import MemoryCommitter
 
 JOB = "orders"
 INSIDE = Inside.of(-1, None, None, (), "ValueError: bad")

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.requests import Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
-from kafka_eos.coordinator.savepointing import SavepointWriter
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.job_requests import Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.savepoint_writer import SavepointWriter
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.actions import Abort
-from kafka_eos.protocol.checkpoint import Kind
-from kafka_eos.protocol.facts import Asked
+from kafka_eos.protocol.checkpoint_schedule import Kind
+from kafka_eos.protocol.events import Asked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 
 SIX, SEVEN, EIGHT = (EpochId(Epoch(n), Term(3)) for n in (6, 7, 8))
 SAVEPOINT, STOP_WITH = TakeSavepoint(path="/savepoints/one"), TakeSavepoint(path="/savepoints/two", stop=True)

@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Claim, Receipt
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.elsewhere import leads_here, stands
-from kafka_eos.coordinator.heartbeats import Heartbeat
-from kafka_eos.coordinator.standing import Standing
+from kafka_eos.coordination.elsewhere import leads_here, stands
+from kafka_eos.coordination.heartbeats import Heartbeat
+from kafka_eos.coordination.job_status import Standing
 from kafka_eos.protocol.standby import Ending
-from tests.unit.checkpoints.checkpoint_samples import JOB, MANIFEST
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Claim, Receipt
+from kafka_eos.storage.job_storage import LocalStorage
+from tests.unit.storage.checkpoint_samples import JOB, MANIFEST
 
 HOST, PID = "one", 7
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.errors import EnvironmentFailed, Fatal, LoginRefused
-from kafka_eos.interfaces import JobContext, Positions
-from kafka_eos.settings import Settings
+from kafka_eos.abc.context import JobContext
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.core.errors import EnvironmentFailed, Fatal, LoginRefused
+from kafka_eos.core.json_values import Positions
 from kafka_eos.testing import ListSource, MemorySink
 
 

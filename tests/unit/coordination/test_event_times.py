@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
+from kafka_eos.abc.source import Source
+from kafka_eos.api.run import reached
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.coordinator.event_times import Units
-from kafka_eos.interfaces import Source
+from kafka_eos.coordination.time_unit_check import Units
 from kafka_eos.plan import Plan
-from kafka_eos.terminal.running import reached
 from kafka_eos.testing import MemorySink
 
 NOW = 1_795_648_000_123

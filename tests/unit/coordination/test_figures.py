@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.coordinator import progress
-from kafka_eos.coordinator.causes import RefusedElsewhere, record_of
-from kafka_eos.coordinator.handover import Acked, Prepare, by_operator, by_sink, summed
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.excerpts import Inside
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, FileRef, StateHandle
-from kafka_eos.records import Refusal, Tally
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import progress
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.failure_causes import RefusedElsewhere, record_of
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.record_preview import Inside
+from kafka_eos.core.records import Refusal, Tally
+from kafka_eos.runtime.epoch_reports import Acked, Prepare, by_operator, by_sink, summed
 
 INSIDE = Inside.of(-1, None, None, (), "ValueError: bad")
 

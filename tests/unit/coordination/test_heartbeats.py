@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.coordinator import heartbeats, standby
-from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
-from kafka_eos.coordinator.standby import Standby
-from kafka_eos.ids import Term
+from kafka_eos.coordination import heartbeats, standby
+from kafka_eos.coordination.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordination.standby import Standby
+from kafka_eos.core.ids import Term
 from kafka_eos.protocol.standby import Ending
-from tests.unit.coordinator.test_lock import SLEEPS, held_by_another
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
+from tests.unit.coordination.test_lock import SLEEPS, held_by_another
 from tests.waiting import eventually
 
 LEASE = 10.0

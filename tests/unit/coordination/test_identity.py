@@ -12,24 +12,26 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Claim, Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.ownership import Ownership
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, Fenced
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, JobContext, Life, LifeState, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.state import savepoints
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.ownership import Ownership
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.state import canonical_savepoint as savepoints
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Claim, Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Made = Callable[..., Coordinator]
 

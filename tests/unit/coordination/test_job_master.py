@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator import job_master, lock, requests
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.coordinator.room import NoRoom
-from kafka_eos.errors import (
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.abc.context import JobContext
+from kafka_eos.coordination import job_lock as lock
+from kafka_eos.coordination import job_master
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.disk_space import NoRoom
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.core.errors import (
     CommittableLost,
     ConfigError,
     CorruptCheckpoint,
@@ -30,9 +31,10 @@ from kafka_eos.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.interfaces import JobContext
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import MemorySink
-from tests.unit.coordinator.runs import JOB, Run, fails, signalled
+from tests.unit.coordination.runs import JOB, Run, fails, signalled
 
 # ---------------------------------------------------------------- attempts
 

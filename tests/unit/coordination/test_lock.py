@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.coordinator import lock as locks
-from kafka_eos.coordinator.lock import end_holder, holder, is_held, job_lock, state_locks
-from kafka_eos.errors import ConfigError, JobLocked
+from kafka_eos.coordination import job_lock as locks
+from kafka_eos.coordination.job_lock import end_holder, holder, is_held, job_lock, state_locks
+from kafka_eos.core.errors import ConfigError, JobLocked
 from tests.waiting import eventually
 
 SLEEPS = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]

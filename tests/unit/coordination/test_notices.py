@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.testing import ListSource, MemorySink
 
 

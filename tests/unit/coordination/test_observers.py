@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.coordinator.observers import Observers
-from kafka_eos.coordinator.status import Observer, read_status
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.coordination.observers import Observers
+from kafka_eos.coordination.status_file import Observer, read_status
+from kafka_eos.monitoring.metrics.job_observer import Observed
 from kafka_eos.testing import ListSource, MemorySink
 from tests.waiting import PATIENCE, eventually
 

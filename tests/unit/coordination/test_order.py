@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.errors import CommittableLost, CorruptCheckpoint
-from kafka_eos.ids import Term
-from kafka_eos.state import savepoints
-from kafka_eos.state.reader import SavepointBuilder, Snapshot
-from tests.unit.coordinator.noted_job import JOB, NotedJob
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint
+from kafka_eos.core.ids import Term
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.state import canonical_savepoint as savepoints
+from kafka_eos.savepoints import SavepointBuilder, Snapshot
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
+from tests.unit.coordination.noted_job import JOB, NotedJob
 
 HOLD = ["hold left", "hold right"]
 LIVES = ["lives left", "lives right"]

@@ -12,19 +12,21 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline, monotonic, tumbling
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.savepoints import Savepoint
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import history, origin
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Resumed
-from kafka_eos.coordinator.history import History
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import InFlight, Json, StateHandle
+from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination import savepoint_start as origin
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
-from kafka_eos.state.evolution import DEFINITION
-from kafka_eos.state.reader import SavepointBuilder
+from kafka_eos.runtime.epoch_reports import Resumed
+from kafka_eos.runtime.state.schema_evolution import DEFINITION
+from kafka_eos.savepoints import SavepointBuilder
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import Savepoint
 from kafka_eos.testing import ListSource, MemorySink
 
 Start = Callable[[Path | None], Resumed]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import outages
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.patience import Interrupted, Patience
-from kafka_eos.errors import ConfigError, Fenced, Retryable
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.core.errors import ConfigError, Fenced, Retryable
+from kafka_eos.storage import store_outages as outages
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 Make = Callable[..., Coordinator]

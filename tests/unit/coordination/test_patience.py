@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import GotFurther, Retryable
+from kafka_eos._util.retry import Patience
+from kafka_eos.core.errors import GotFurther, Retryable
 
 
 class Clock(threading.Event):

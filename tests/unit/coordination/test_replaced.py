@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import term
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.job_master import JobMaster
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import ConfigError, Fatal, Fenced, RestartFromCheckpoint
-from kafka_eos.ids import Term
-from kafka_eos.settings import Settings
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination import terms as term
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_master import JobMaster
+from kafka_eos.core.errors import ConfigError, Fatal, Fenced, RestartFromCheckpoint
+from kafka_eos.core.ids import Term
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 JOB = "orders"

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.requests import Answer, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
-from kafka_eos.errors import ConfigError
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.job_requests import Answer, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.storage import object_names as paths
 from tests.store_faults import Directory, Requests
 
 SEVERAL = (TakeCheckpoint(), TakeSavepoint(path="/savepoints/one", stop=True), Stop(drain=False), Stop())

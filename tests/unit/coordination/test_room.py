@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.coordinator.room import NoRoom, expect_room, is_full
-from kafka_eos.errors import RestartFromCheckpoint
+from kafka_eos.coordination.disk_space import NoRoom, expect_room, is_full
+from kafka_eos.core.errors import RestartFromCheckpoint
 from tests.chaos.small_disk import MayNotMount, SmallDisk, small_disk
 
 

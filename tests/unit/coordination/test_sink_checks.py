@@ -16,7 +16,9 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.dbapi import Connection, Database, DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.http import HttpSink
@@ -24,12 +26,11 @@ from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.outputs import Outputs
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext, Sink
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import Term
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
 from tests.contract.lakes import RestLake
 

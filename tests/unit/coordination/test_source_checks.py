@@ -12,12 +12,12 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos import Pipeline
+from kafka_eos._util.retry import Patience
+from kafka_eos.codecs import Registry, avro
+from kafka_eos.codecs.registry.registry_client import RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.coordinator.inputs import Inputs
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import ConfigError
-from kafka_eos.schemas import Registry, avro
-from kafka_eos.schemas.registries.registry import RegisteredSchema
+from kafka_eos.coordination.inputs import Inputs
+from kafka_eos.core.errors import ConfigError
 from tests.answering import Answering
 from tests.avro_witness import Schema, record
 from tests.broker.kafka_kit import job

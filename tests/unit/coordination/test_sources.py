@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.coordinator.patience import Interrupted, Patience
-from kafka_eos.coordinator.sources import Sources, until_all_answer
-from kafka_eos.errors import ConfigError, Retryable
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Answer, JobContext, Positions
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.source import Answer
+from kafka_eos.coordination.sources import Sources, until_all_answer
+from kafka_eos.core.errors import ConfigError, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Positions
 from kafka_eos.testing import ListSource
 
 CTX = JobContext("j", Term(1), {})

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.coordinator import heartbeats, standby
-from kafka_eos.coordinator.heartbeats import Heartbeat, Pulse
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.coordinator.standby import Standby
-from kafka_eos.errors import JobLocked
+from kafka_eos.coordination import heartbeats, standby
+from kafka_eos.coordination.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.coordination.standby import Standby
+from kafka_eos.core.errors import JobLocked
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
 from tests.store_faults import Objects, Requests, every
 from tests.waiting import eventually
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import paths
 from kafka_eos.cli import app
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.standing import standing
-from kafka_eos.coordinator.status import STATUS, StatusFile, read_status
-from kafka_eos.ui.facts import summary
-from kafka_eos.ui.reading import find, names
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.job_status import standing
+from kafka_eos.coordination.status_file import STATUS, StatusFile, read_status
+from kafka_eos.monitoring.dashboard.job_directories import find, names
+from kafka_eos.monitoring.dashboard.job_facts import summary
+from kafka_eos.storage import object_names as paths
 
 Told = Sequence[tuple[str, dict[str, Any]]]
 RUNNING: Told = [("started", {"job": "orders"}), ("running", {"term": 1, "base": 0, "parallelism": 2})]

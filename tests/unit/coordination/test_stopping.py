@@ -9,19 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator import heartbeats
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.lock import is_held
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import (
-    Fatal,
-    ProcessLost,
-    Retryable,
-)
-from kafka_eos.interfaces import Life
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.abc.incarnation import Life
+from kafka_eos.coordination import heartbeats
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.core.errors import Fatal, ProcessLost, Retryable
+from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import MemorySink
-from tests.unit.coordinator.runs import JOB, Run, fails, signalled
+from tests.unit.coordination.runs import JOB, Run, fails, signalled
 from tests.waiting import eventually
 
 

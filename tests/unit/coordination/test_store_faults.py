@@ -25,24 +25,33 @@ from hypothesis import strategies as st
 pytest.importorskip("obstore")
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention, savepoints, verify
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.savepoints import Savepoint
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator import identity as identities
-from kafka_eos.coordinator import term as terms
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked, Resumed
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.patience import Patience
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import EpochId
-from kafka_eos.interfaces import Committable, FileRef, JobContext, StateHandle, TaskContext, Unstored
+from kafka_eos._util.retry import Patience
+from kafka_eos.abc.committer import Committable, Unstored
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import identity as identities
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination import terms
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import EpochId
+from kafka_eos.core.records import Batch
 from kafka_eos.protocol.lineage import lineage
-from kafka_eos.records import Batch
+from kafka_eos.runtime.epoch_reports import Acked, Resumed
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_compaction as packing
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import retention
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.savepoint_files import Savepoint
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 from tests.limits import set_limits
 from tests.store_faults import Crash, Kind, Objects, Requests, every

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.state import InFlight, StateHandle
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked, Resumed
-from kafka_eos.coordinator.origin import ensure_joins_know_their_tables, ensure_tables_come_first
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import InFlight, Position, Positions, StateHandle
-from kafka_eos.protocol.bootstrap import end_of, reached, waiting
-from kafka_eos.state.builder import SavepointBuilder
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.savepoint_start import ensure_joins_know_their_tables, ensure_tables_come_first
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.protocol.source_dependencies import end_of, reached, waiting
+from kafka_eos.runtime.epoch_reports import Acked, Resumed
+from kafka_eos.savepoints.builder import SavepointBuilder
 from kafka_eos.testing import ListSource, MemorySink
 
 RATES = ListSource([Record(f"a{n}", n) for n in range(10)], name="rates")

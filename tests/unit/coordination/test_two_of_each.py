@@ -11,19 +11,21 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.coordinator import history
-from kafka_eos.coordinator.coordinator import Coordinator
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.coordinator.history import History
-from kafka_eos.coordinator.outputs import Outputs
-from kafka_eos.coordinator.patience import Interrupted, Patience
-from kafka_eos.errors import Bug, ConfigError, Fenced, Retryable
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import JobContext, Life, LifeState, Positions, TaskContext
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.coordination import job_history as history
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.core.errors import Bug, ConfigError, Fenced, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.commit import COMMIT_MARGIN
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from tests.unit.coordinator.noted_job import JOB, NotedJob, NotedSink, split
+from tests.unit.coordination.noted_job import JOB, NotedJob, NotedSink, split
 
 OTHER = JobIdentity("0123456789ab")
 

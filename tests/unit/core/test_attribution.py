@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.attribution import Attribution, Fault, told
-from kafka_eos.errors import (
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.errors import (
     ConfigError,
     EnvironmentFailed,
     PlanError,
@@ -24,14 +25,14 @@ from kafka_eos.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.exchange import wire
-from kafka_eos.explain import explain
-from kafka_eos.interfaces import DeadLetters, TaskContext
-from kafka_eos.operators.chain import Chain
+from kafka_eos.core.fault_attribution import Attribution, Fault, told
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.records import Batch
+from kafka_eos.plan.explain import explain
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.operators.operator_chain import Chain
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 
 class DriverError(Exception):
@@ -231,7 +232,7 @@ def test_exchanges_ask_the_same() -> None:
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
     """Each row would wait for its own timeout."""
-    from kafka_eos.connectors.rejecting import BadRows, each_row
+    from kafka_eos.connectors._shared.row_errors import BadRows, each_row
 
     asked: list[int] = []
 
@@ -247,9 +248,9 @@ def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
 
 
 def test_a_file_sink_says_that_the_environment_failed(tmp_path: Any) -> None:
+    from kafka_eos.abc.context import JobContext
     from kafka_eos.connectors.files import FileSink
-    from kafka_eos.ids import Term
-    from kafka_eos.interfaces import JobContext
+    from kafka_eos.core.ids import Term
 
     class Down:
         name, schema = "json", None

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.limits import ENVIRONMENT, LIMITS, Limits, parse_limits
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.limits import ENVIRONMENT, LIMITS, Limits, parse_limits
 from tests.limits import set_limits
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOT_LOOKED_AT = frozenset(
     {"audit", "demo", "devbroker", "ui", "terminal", "cli", "doctor", "metrics", "spark", "testing"}
 )
@@ -227,7 +227,7 @@ def test_a_limit_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize(("given", "rows"), [("tiny", "2"), ("rows_per_fetch=7;open_packs=1", "7"), ("", "5000")])
 def test_processes_of_a_test_have_the_limits_that_their_environment_says(given: str, rows: str) -> None:
-    program = "from kafka_eos.limits import LIMITS; print(LIMITS.rows_per_fetch)"
+    program = "from kafka_eos.core.limits import LIMITS; print(LIMITS.rows_per_fetch)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, ENVIRONMENT: given},

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos import origins
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.origins import Block, Recording, decode, encode, opened
-from kafka_eos.provenance import Provenance, column
-from kafka_eos.records import Batch, RawRecord
+from kafka_eos.core import provenance_blocks as origins
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import Provenance, column
+from kafka_eos.core.provenance_blocks import Block, Recording, decode, encode, opened
+from kafka_eos.core.records import Batch, RawRecord
 
 numbers = st.integers(min_value=-(2**62), max_value=2**62)
 """Below zero are times of timers."""

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.provenance import Provenance, branched, column, ordinals, parse, prefix
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import Provenance, branched, column, ordinals, parse, prefix
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 numbers = st.integers(min_value=0, max_value=2**63)
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,40}", fullmatch=True)

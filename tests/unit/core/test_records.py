@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.connectors.rejecting import BadRows, encoded
-from kafka_eos.operators.stateless import spread
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.connectors._shared.row_errors import BadRows, encoded
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.testing.list_source import ListOrigin
 
 SIZE = 12
 OF_THE_BATCH = {"origin", "lane"}

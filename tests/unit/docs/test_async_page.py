@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from kafka_eos.testing import run_local
 
-PAGE = (Path(__file__).parents[2] / "docs" / "async.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "async.md").read_text(encoding="utf-8")
 (PROGRAM, TABLE), (KEPT, KEPT_TABLE) = re.findall(
     r"^```python\n(.*?)^```$\n.*?((?:^\| [^\n]*\n|^\|-[^\n]*\n)+)", PAGE, re.M | re.S
 )

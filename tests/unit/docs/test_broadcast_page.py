@@ -13,10 +13,10 @@ import pytest
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.plan import Plan
 from kafka_eos.testing import MemorySink, run_local
-from tests.unit.test_joins_page import Sinks, cells_of
-from tests.unit.test_tables_page import prepared
+from tests.unit.docs.test_joins_page import Sinks, cells_of
+from tests.unit.docs.test_tables_page import prepared
 
-PAGE = (Path(__file__).parents[2] / "docs" / "broadcast.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "broadcast.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", PAGE, re.MULTILINE | re.DOTALL)
 PROGRAM = SHOWN[0][0]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_eos.app import load
-from kafka_eos.ids import AppRef
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import load
 from kafka_eos.testing import run_local
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 def test_a_click_is_enriched_dropped_or_written_aside() -> None:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.records import RawRecord
+from kafka_eos.core.records import RawRecord
 from kafka_eos.testing import run_local
-from tests.unit.test_joins_page import cells_of
+from tests.unit.docs.test_joins_page import cells_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kafka-sources.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "kafka-sources.md").read_text(encoding="utf-8")
 CODE, TABLE = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", PAGE, re.MULTILINE | re.DOTALL)[0]
 
 

@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
-from tests.unit.operators.test_event_time import Bench
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
+from tests.unit.runtime.operators.test_event_time import Bench
 
-PAGE = (Path(__file__).parents[2] / "docs" / "patterns.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "patterns.md").read_text(encoding="utf-8")
 PROGRAM, TABLE = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", PAGE, re.MULTILINE | re.DOTALL)[0]
 NOON = datetime(2023, 11, 14, 12, tzinfo=UTC)
 

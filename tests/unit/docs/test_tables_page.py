@@ -13,9 +13,9 @@ import pytest
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.plan import Plan
 from kafka_eos.testing import MemorySink
-from tests.unit.test_joins_page import NOON, Sinks, cells_of
+from tests.unit.docs.test_joins_page import NOON, Sinks, cells_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
 LOOKUPS = PAGE.partition("\n## A stream as a table, and back")[0]
 SHOWN = re.findall(r"^```python\n(.*?)^```$\n.*?((?:^\|[^\n]*\n)+)", LOOKUPS, re.MULTILINE | re.DOTALL)
 PROGRAM = SHOWN[0][0]

@@ -13,7 +13,7 @@ import pytest
 from kafka_eos import Stream, Windowed
 from kafka_eos.testing import MemorySink, Timed, Wait, run_local
 
-PAGE = (Path(__file__).parents[2] / "docs" / "windows.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "windows.md").read_text(encoding="utf-8")
 PROGRAM, *SHOWN = re.findall(r"^```python\n(.*?)^```$\n+((?:^\|[^\n]*\n)*)", PAGE, re.MULTILINE | re.DOTALL)
 NOON = datetime(2023, 11, 14, 12, tzinfo=UTC)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.embedded.open_plan import alignment_of
+from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.alignment import Mode
-from kafka_eos.settings import Settings
-from tests.unit.operators.test_broadcasts import Over, Plain, flow, told
-from tests.unit.operators.test_event_time import rows
+from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.runtime.exchange.channels import Exchanges
+from kafka_eos.runtime.worker.worker_runtime import alignment_of
+from tests.unit.runtime.operators.test_broadcasts import Over, Plain, flow, told
+from tests.unit.runtime.operators.test_event_time import rows
 
 
 @pytest.mark.parametrize("function", [Plain, Over])

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_eos.embedded.control import Message, Restoring
-from kafka_eos.embedded.preparing import Preparation, Teller
-from kafka_eos.embedded.process import moved_by
-from kafka_eos.errors import RestartFromCheckpoint
-from kafka_eos.state.restoring import Restored
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.embedded.worker_process import moved_by
+from kafka_eos.embedded.worker_startup import Preparation, Teller
+from kafka_eos.runtime.state.restore_progress import Restored
+from kafka_eos.runtime.worker.control_messages import Message, Restoring
 from tests.waiting import eventually
 
 TIMEOUT = 10.0

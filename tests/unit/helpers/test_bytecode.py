@@ -10,7 +10,7 @@ from tests.bytecode import Kept
 
 
 def test_the_library_is_compiled_before_the_first_test() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     folders = (root / name for name in ("kafka_eos", "connectors", "schemas"))
     sources = [path for folder in folders for path in folder.rglob("*.py") if not path.is_symlink()]
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.interfaces import DeadLetters, Guarantee
 from kafka_eos.plan import union_lane
 from kafka_eos.testing import ListSource, MemorySink
 

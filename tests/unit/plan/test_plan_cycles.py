@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import Bug
-from kafka_eos.plan.cycles import back_edges
+from kafka_eos.core.errors import Bug
+from kafka_eos.plan.feedback_edges import back_edges
 
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=24)
 NODES = range(8)

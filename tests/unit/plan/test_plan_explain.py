@@ -17,15 +17,16 @@ from kafka_eos import (
     rows,
     tumbling,
 )
+from kafka_eos._util.cpu_quota import usable_cores
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import Ttl
+from kafka_eos.codecs import Registry, avro
+from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.cores import usable_cores
-from kafka_eos.explain import explain
-from kafka_eos.interfaces import DeadLetters, Ttl
-from kafka_eos.schemas import Registry, avro
-from kafka_eos.settings import Settings
+from kafka_eos.plan.explain import explain
 from kafka_eos.testing import ListSource, MemorySink
 
 EXPECTED = """\

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import Bug
-from kafka_eos.protocol.alignment import Action, Channel, Complete, Gate, Mode, Snapshot
+from kafka_eos.core.errors import Bug
+from kafka_eos.protocol.barrier_alignment import Action, Channel, Complete, Gate, Mode, Snapshot
 
 A, B, C, LOOP = "a", "b", "c", "loop"
 THREE = frozenset[Channel]({A, B, C})

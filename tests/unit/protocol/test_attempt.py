@@ -8,15 +8,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import actions as do
-from kafka_eos.protocol import facts
+from kafka_eos.protocol import events as facts
 from kafka_eos.protocol.actions import Action, Ending
 from kafka_eos.protocol.attempt import Attempt, Phase
-from kafka_eos.protocol.checkpoint import Cadence, Kind
-from kafka_eos.protocol.facts import Fact
-from kafka_eos.protocol.housekeeping import Housekeeping
-from kafka_eos.protocol.policy import Policy
+from kafka_eos.protocol.checkpoint_schedule import Cadence, Kind
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
+from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.events import Fact
 from kafka_eos.protocol.quiescence import Counts
 
 STREAM = Policy(frozenset({0, 1}), Cadence(10.0, 2.0, 30.0), tolerated=1, search_every=1000.0)

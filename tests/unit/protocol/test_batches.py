@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
-from kafka_eos.ids import Term
-from kafka_eos.protocol.batches import (
+from kafka_eos.core.ids import Term
+from kafka_eos.protocol.micro_batches import (
     Attempt,
     Begin,
     Beginning,

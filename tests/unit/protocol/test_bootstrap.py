@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Position, Positions
-from kafka_eos.protocol.bootstrap import (
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Position, Positions
+from kafka_eos.protocol.source_dependencies import (
     FIELD,
     Held,
     begun,

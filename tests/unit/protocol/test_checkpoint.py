@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.checkpoint import Cadence, Failures, Kind, Pending, kind_of_next, works_again
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.protocol.checkpoint_schedule import Cadence, Failures, Kind, Pending, kind_of_next, works_again
 
 MINE = EpochId(Epoch(5), Term(2))
 OTHERS = (EpochId(Epoch(4), Term(2)), EpochId(Epoch(5), Term(1)), EpochId(Epoch(6), Term(2)))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Probe, Standing
+from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
 
 E7 = EpochId(Epoch(7), Term(3))

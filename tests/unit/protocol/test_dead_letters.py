@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.coordinator.refusals import Refusals
-from kafka_eos.coordinator.refused import Refused
-from kafka_eos.errors import TooManyDeadLetters
-from kafka_eos.excerpts import Inside
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.dead_letters import Books, Limit, described, in_figures
-from kafka_eos.records import Refusal, Tally
+from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.refused import Refused
+from kafka_eos.core.errors import TooManyDeadLetters
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.record_preview import Inside
+from kafka_eos.core.records import Refusal, Tally
+from kafka_eos.protocol.dead_letter_limit import Books, Limit, described, in_figures
 
 INSIDE = Inside.of(-1, b"key", b"a secret", (), "ValueError: bad")
 

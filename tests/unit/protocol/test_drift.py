@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.protocol.drift import NOBODY, ROUND, Rounds, Slowest, Standing, ahead, slowest
-from kafka_eos.records import BEGINNING
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.protocol.watermark_alignment import NOBODY, ROUND, Rounds, Slowest, Standing, ahead, slowest
 
 STANDINGS = st.dictionaries(
     st.sampled_from("abcdef"), st.builds(Standing, st.one_of(st.just(BEGINNING), st.integers(-50, 50)), st.booleans())

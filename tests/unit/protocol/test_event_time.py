@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.protocol.event_time import STEP, Inputs, Splits
-from kafka_eos.records import BEGINNING, Watermark
+from kafka_eos.core.records import BEGINNING, Watermark
+from kafka_eos.protocol.watermarks import STEP, Inputs, Splits
 
 TIMES = st.integers(-100, 100)
 WATERMARKS = st.builds(Watermark, st.one_of(st.just(BEGINNING), TIMES), st.booleans())

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.actions import Decide
-from kafka_eos.protocol.checkpoint import Cadence, Flights, Kind
+from kafka_eos.protocol.checkpoint_schedule import Cadence, Flights, Kind
 
 BOTH = frozenset({0, 1})
 CADENCE = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_eos.protocol.actions import Sweep
-from kafka_eos.protocol.housekeeping import Housekeeping
+from kafka_eos.protocol.cleanup_schedule import Housekeeping
 
 FRESH = Housekeeping(every=2, looked_at=10.0, look_every=5.0)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kafka_eos.ids import JobIdentity
-from kafka_eos.interfaces import Life, LifeState
-from kafka_eos.protocol.lives import Proceed, admit
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.core.ids import JobIdentity
+from kafka_eos.protocol.incarnations import Proceed, admit
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
 Steps = Generator[None, None, None]

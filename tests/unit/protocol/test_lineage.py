@@ -2,8 +2,8 @@
 
 import pytest
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.lineage import lineage
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import Bug
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import recovery
 from kafka_eos.protocol.lineage import lineage
 from kafka_eos.protocol.retention import (

@@ -12,11 +12,11 @@ from itertools import islice
 
 import pytest
 
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import LifeState
-from kafka_eos.protocol.lives import Proceed, admit
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.protocol.incarnations import Proceed, admit
 from kafka_eos.protocol.recovery import Facts, Fresh, Superseded, decided, resolve
-from tests.protocol.test_life_handshake import A, B, Shared, Steps, Stopped, schedules
+from tests.unit.protocol.test_life_handshake import A, B, Shared, Steps, Stopped, schedules
 
 X, LAST = JobIdentity("e" * 12), JobIdentity("f" * 12)
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.app import Code, load
-from kafka_eos.errors import Fatal
-from kafka_eos.ids import AppRef
+from kafka_eos.core.errors import Fatal
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import Code, load
 
 APP = """
 from kafka_eos import Pipeline

@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from kafka_eos import PlanError
-from kafka_eos.app import find, load
-from kafka_eos.ids import AppRef
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import find, load
 
 ONE = 'from kafka_eos import Pipeline\nfirst = Pipeline("one")\n'
 

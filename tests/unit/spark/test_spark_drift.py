@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, monotonic
-from kafka_eos.coordinator.handover import Acked
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.spark.drift import Drift
-from kafka_eos.spark.epochs import EpochResult
+from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.spark.epoch_job import EpochResult
+from kafka_eos.spark.watermark_alignment import Drift
 from kafka_eos.testing import ListSource, MemorySink
 
 SPLITS = st.lists(st.lists(st.integers(0, 200), max_size=20).map(sorted), min_size=1, max_size=5)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from kafka_eos.checkpoints.manifest import Base, Claim, Identity, Manifest, Receipt, Record
-from kafka_eos.checkpoints.savepoints import Origin, Savepoint
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Committable, FileRef, Outcome, Spread, StateHandle
+from kafka_eos.abc.committer import Committable, Outcome, Spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.ids import SplitId
+from kafka_eos.storage.job_records import Base, Claim, Identity, Manifest, Receipt, Record
+from kafka_eos.storage.savepoint_files import Origin, Savepoint
 
 JOB = "totals"
 FILE = FileRef("000010.sst", "ab" * 32, 1089)

@@ -9,9 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kafka_eos.checkpoints.arrow import PyArrowStore
-from kafka_eos.checkpoints.remote import RemoteStorage
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.storage.pyarrow_store import PyArrowStore
+from kafka_eos.storage.remote_storage import RemoteStorage
 
 
 @pytest.fixture(params=["local", "memory", "remote"])

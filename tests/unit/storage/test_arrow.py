@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 
 from pyarrow.fs import LocalFileSystem
 
-from kafka_eos.checkpoints.arrow import STAGED, PyArrowStore
+from kafka_eos.storage.pyarrow_store import STAGED, PyArrowStore
 
 CLAIM = "terms/00000001.claim.json"
 

@@ -11,14 +11,18 @@ import msgspec
 import pytest
 from checkpoint_samples import FILE, JOB, MANIFEST
 
-from kafka_eos.checkpoints import ledger, paths, retention, verify
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.ledger import Entry, EpochLedger, Stored, difference, entry_of
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import EpochId, SplitId
-from kafka_eos.interfaces import Committable, Spread, StateHandle
+from kafka_eos.abc.committer import Committable, Spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import retention
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.epoch_ledger import Entry, EpochLedger, Stored, difference, entry_of
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

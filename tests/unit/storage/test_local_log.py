@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.logs import LocalLog
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.rolling_log import LocalLog
 
 FULL = 200
 WRITER = """
 import sys
 from pathlib import Path
-from kafka_eos.checkpoints.logs import LocalLog
+from kafka_eos.storage.rolling_log import LocalLog
 
 root, first, count, name = sys.argv[1:]
 log = LocalLog(Path(root), "history.jsonl", full=200)

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST, RECORDS
 
-from kafka_eos.checkpoints import manifest
-from kafka_eos.checkpoints.manifest import Manifest, Receipt, Record, decode, encode
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage.job_records import Manifest, Receipt, Record, decode, encode
+from kafka_eos.storage.job_storage import JobStorage
 
 SCHEMAS = Path(manifest.__file__).parents[2] / "schemas"
 

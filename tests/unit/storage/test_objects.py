@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from obstore.exceptions import GenericError
 
-from kafka_eos.checkpoints.objects import _own_errors
+from kafka_eos.storage.object_store import _own_errors
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.checkpoints import packing, packs, paths, provenance
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.paths import Pack, Single
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import FileRef, Unstored
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_compaction as packing
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.storage.object_names import Pack, Single
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_files import Shelf
 
 pytestmark = pytest.mark.limits("usual")
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.checkpoints import packs, paths
-from kafka_eos.checkpoints.paths import Pack, Single
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch
-from kafka_eos.limits import LIMITS
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage.object_names import Pack, Single
 
 SHA = "ab" * 32
 FILES = {hashlib.sha256(content).hexdigest(): content for content in (b"", b"one", b"two", bytes(1000))}

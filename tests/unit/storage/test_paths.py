@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.checkpoints import paths
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.storage import object_names as paths
 
 numbers = st.integers(min_value=0, max_value=10**14)
 

@@ -14,15 +14,21 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.checkpoints import paths, provenance, retention, savepoints, verify
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, load, publish
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.savepoints import SavepointFiles
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import FileRef, StateHandle, Unstored
+from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import retention
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, load, publish
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.savepoint_files import SavepointFiles
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
 Check = Callable[[Path], None]

@@ -11,19 +11,24 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
-from kafka_eos import origins
-from kafka_eos.checkpoints import ledger, packs, paths, provenance, verify
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.retention import retain
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, FileRef, Unstored
-from kafka_eos.limits import LIMITS
+from kafka_eos.abc.committer import Committable, Unstored
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core import provenance_blocks as origins
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.limits import LIMITS
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import provenance_packs as packs
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Base, Claim, Receipt
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.retention import retain
 
 CONTENT = b"where it came from"
 REF = FileRef("4-0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))

@@ -16,18 +16,18 @@ import fastavro
 import pytest
 from test_published_schemas import ALL_FILES, FILES, form_and_version, said
 
-from kafka_eos.audit.report import Context, as_json
-from kafka_eos.audit.verdict import Check, Evidence, NotPossible, Observations, Offender, StateFacts, judge
-from kafka_eos.connectors.files import names as files
-from kafka_eos.connectors.files.s3 import names as objects
-from kafka_eos.connectors.kafka.letters import Letter, written
-from kafka_eos.connectors.kafka.transactions import Transaction
-from kafka_eos.connectors.lake import names as lake
-from kafka_eos.connectors.tables import names as tables
-from kafka_eos.provenance import parse
-from kafka_eos.records import RawRecord, Record, Rejected
-from kafka_eos.schemas.languages.avro.foreign import parsed
-from kafka_eos.schemas.languages.avro.reading import obstacles
+from kafka_eos.audit.checks.verdict import Check, Evidence, NotPossible, Observations, Offender, StateFacts, judge
+from kafka_eos.audit.report.report_files import Context, as_json
+from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
+from kafka_eos.connectors._lake import file_names as lake
+from kafka_eos.connectors._staged_tables import stage_names as tables
+from kafka_eos.connectors.files import file_names as files
+from kafka_eos.connectors.files.sink import s3_names as objects
+from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter, written
+from kafka_eos.core.provenance import parse
+from kafka_eos.core.records import RawRecord, Record, Rejected
 
 OTHERS = [file for file in ALL_FILES if file not in FILES]
 PUBLISHED = {

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, RECORDS
 
-from kafka_eos.checkpoints import manifest
-from kafka_eos.checkpoints.manifest import Record, decode, encode
-from kafka_eos.schemas.languages.avro.foreign import parsed
-from kafka_eos.schemas.languages.avro.reading import obstacles
+from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.reader_compatibility import obstacles
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage.job_records import Record, decode, encode
 
 SAMPLES: dict[str, Record] = {record.FORMAT: record for record in RECORDS}
 ALL_FILES = sorted((Path(manifest.__file__).parents[2] / "schemas").glob("*.avsc"))

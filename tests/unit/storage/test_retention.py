@@ -10,15 +10,19 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import manifest, paths, retention, verify
-from kafka_eos.checkpoints.manifest import Base, Claim, Receipt
-from kafka_eos.checkpoints.storage import JobStorage, MemoryStorage
-from kafka_eos.coordinator import term as terms
-from kafka_eos.errors import Fenced
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, StateHandle
+from kafka_eos._util import failpoints
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import terms
+from kafka_eos.core.errors import Fenced
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import retention as rules
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import retention
+from kafka_eos.storage import verification as verify
+from kafka_eos.storage.job_records import Base, Claim, Receipt
+from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
 
 
 def e(epoch: int, term: int) -> EpochId:

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.checkpoints import paths, retention, savepoints
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.desk import Desk
-from kafka_eos.coordinator.requests import TakeSavepoint
-from kafka_eos.coordinator.savepointing import SavepointWriter, note, noted
-from kafka_eos.interfaces import FileRef, InFlight, Outcome
+from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_requests import TakeSavepoint
+from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.savepoint_writer import SavepointWriter, note, noted
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import retention
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_storage import LocalStorage
 
 SECONDS = 20.0
 

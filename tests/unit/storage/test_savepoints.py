@@ -18,16 +18,21 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST
 
 import kafka_eos
-from kafka_eos.checkpoints import manifest, paths, retention, savepoints
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
-from kafka_eos.checkpoints.savepoints import Savepoint, SavepointFiles
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, Term, token
-from kafka_eos.interfaces import FileRef, InFlight, Outcome, StateDescriptor, unheard
-from kafka_eos.schemas import KeyCodec, MsgpackCodec
-from kafka_eos.state import savepoints as making
-from kafka_eos.state.backends import open_backend
+from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.state import InFlight, StateDescriptor
+from kafka_eos.abc.storage import FileRef, unheard
+from kafka_eos.codecs import KeyCodec, MsgpackCodec
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, Term, token
+from kafka_eos.runtime.state import canonical_savepoint as making
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage import job_records as manifest
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import retention
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles
 
 TOTAL: StateDescriptor[int] = StateDescriptor("sum", KeyCodec(), MsgpackCodec(int))
 ROWS = {f"key-{n}": n for n in range(500)}
@@ -434,7 +439,7 @@ def test_retention_that_is_faster_leaves_nothing_half(
 ) -> None:
     later(job, 8)
     (tmp_path / "backup").mkdir()
-    monkeypatch.setattr("kafka_eos.checkpoints.files.link", lambda source, target: False)
+    monkeypatch.setattr("kafka_eos.storage.local_files.link", lambda source, target: False)
 
     with pytest.raises(ConfigError, match="has dropped checkpoints while epoch 7 was to be kept"):
         making.write_epoch(Dropping(job[0], what), JOB, 7, tmp_path / "backup" / "seven")
@@ -456,9 +461,9 @@ MAKE = """
 import sys
 from pathlib import Path
 from typing import Any
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.state.savepoints import write
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.runtime.state.canonical_savepoint import write
 storage = LocalStorage(Path(sys.argv[1]))
 write(storage, savepoints.newest_committed(storage, sys.argv[2]), Path(sys.argv[3]))
 """

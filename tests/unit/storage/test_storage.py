@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints import files, paths, remote
-from kafka_eos.checkpoints.arrow import PyArrowStore
-from kafka_eos.checkpoints.remote import RemoteStorage
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.interfaces import FileRef
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import remote_storage as remote
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage
+from kafka_eos.storage.pyarrow_store import PyArrowStore
+from kafka_eos.storage.remote_storage import RemoteStorage
 
 NAME = "manifests/000000000001-00000001.json"
 

@@ -23,15 +23,22 @@ pytest.importorskip("pyarrow")
 
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.checkpoints import ledger, packing, paths, provenance, retention, savepoints
-from kafka_eos.checkpoints.ledger import EpochLedger
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
-from kafka_eos.checkpoints.packing import Packer
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.errors import CorruptCheckpoint
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, StateHandle, Unstored
+from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.storage import epoch_ledger as ledger
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import provenance_compaction as packing
+from kafka_eos.storage import provenance_files as provenance
+from kafka_eos.storage import retention
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.epoch_ledger import EpochLedger
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_files import Shelf
 from tests.store_faults import CRASHES, ERRORS, Crash, Directory, FileSystem, Objects, Place, Requests, every
 
 pytestmark = pytest.mark.limits(log_lines_per_segment=2, log_segment_bytes=10, files_per_pack=2, objects_per_delete=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.structured_streaming import task
+from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import Driver
 from tests.scripted import ScriptedBroker
 from tests.transactional_broker import TransactionalBroker

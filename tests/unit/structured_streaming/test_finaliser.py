@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import Bug, CommittableLost
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.core.errors import Bug, CommittableLost
 from tests.micro_batches import Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from kafka_eos.coordinator.patience import Interrupted
-from kafka_eos.errors import CommittableLost, ConfigError
-from kafka_eos.structured_streaming.hadoop import LocalDecisions
+from kafka_eos._util.retry import Interrupted
+from kafka_eos.core.errors import CommittableLost, ConfigError
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
+from kafka_eos.structured_streaming.spark_checkpoint import LocalDecisions
 from tests.micro_batches import Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 from tests.waiting import PATIENCE, eventually

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.connectors.kafka.pool import SPARE
-from kafka_eos.errors import UserError
-from kafka_eos.structured_streaming import task
+from kafka_eos.connectors.kafka.sink.producer_pool import SPARE
+from kafka_eos.core.errors import UserError
+from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import Driver, MicroBatch, rows
 from tests.transactional_broker import Row, TransactionalBroker
 from tests.waiting import eventually

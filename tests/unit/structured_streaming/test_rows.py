@@ -8,9 +8,9 @@ from itertools import islice
 import pyarrow as pa
 import pytest
 
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import UserError
-from kafka_eos.structured_streaming import task
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.core.errors import UserError
+from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import TIMEOUT_MS, rows
 from tests.scripted import ScriptedBroker
 from tests.transactional_broker import TransactionalBroker

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import CommittableLost, ConfigError, Fatal, Fenced
-from kafka_eos.structured_streaming.ledger import Ledger
-from kafka_eos.structured_streaming.settling import Recovered, claimed
+from kafka_eos.core.errors import CommittableLost, ConfigError, Fatal, Fenced
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming.batch_ledger import Ledger
+from kafka_eos.structured_streaming.transaction_recovery import Recovered, claimed
 from tests.micro_batches import NAME, Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 

@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.abc.committer import Committable, Outcome, Staged, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.sink import PreCommit
 from kafka_eos.connectors.files import FileSink, FileWriter
-from kafka_eos.errors import CommittableLost
-from kafka_eos.ids import EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Committable, JobContext, Outcome, PreCommit, Staged, Standing, TaskContext
-from kafka_eos.records import Batch
+from kafka_eos.core.errors import CommittableLost
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import MemorySink
-from kafka_eos.testing.sinks import MemoryWriter, _Portion
+from kafka_eos.testing.memory_sink import MemoryWriter, _Portion
 
 
 class CommitDoubles(MemorySink):

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import InputLost
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import Guarantee, JobContext, Positions, Reader, TaskContext
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.source import Reader
+from kafka_eos.core.errors import InputLost
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
 from kafka_eos.testing import ListSource
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 JOB = JobContext("job", Term(1), {})
 TASK = TaskContext(JOB, 0, 1, "in")

@@ -8,11 +8,11 @@ import pytest
 from msgspec import Struct
 
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.api import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
-from kafka_eos.dsl import Pipeline
-from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.records import RawRecord, Rejected
+from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
+from kafka_eos.core.records import RawRecord, Rejected
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
 
 ORDERS = [{"user": user, "amount": amount} for user, amount in [("ada", 3), ("bob", 5), ("ada", 4), ("bob", 1)]]

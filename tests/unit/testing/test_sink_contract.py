@@ -12,7 +12,7 @@ import broken_sinks
 import pytest
 
 from kafka_eos.connectors.files import FileSink
-from kafka_eos.interfaces import Json
+from kafka_eos.core.json_values import Json
 from kafka_eos.testing import SINK_CHECKS, ContractBroken, SinkUnderTest, check_sink
 
 PLANTED = [(kind, *words) for kind, found in broken_sinks.BROKEN.items() for words in found.items()]

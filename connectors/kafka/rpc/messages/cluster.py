@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import (
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     NO_ARRAY,
     NO_TAGS,
     NO_UUID,

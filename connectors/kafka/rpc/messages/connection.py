@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Reader, blob, old_text, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import NO_TAGS, Reader, blob, old_text, text
 
 API_VERSIONS: Final = 18
 _FINALIZED: Final = 2

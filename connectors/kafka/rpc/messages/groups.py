@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right, reads
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Reader, array, boolean, int32, int64, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import NO_TAGS, Reader, array, boolean, int32, int64, text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,19 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.rights import reads
+from kafka_eos.connectors.kafka.client.access_rights import reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Malformed, Reader, array, int8, int32, int64, many, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
+    NO_TAGS,
+    Malformed,
+    Reader,
+    array,
+    int8,
+    int32,
+    int64,
+    many,
+    text,
+)
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH: Final = struct.Struct(">qi")

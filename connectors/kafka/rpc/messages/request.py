@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafka_eos.connectors.kafka.rights import Right
-from kafka_eos.connectors.kafka.rpc.wire import Reader
+from kafka_eos.connectors.kafka.client.access_rights import Right
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import Reader
 
 A = TypeVar("A")
 

@@ -9,9 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.rights import Kind, Operation, Right
+from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import NO_TAGS, Reader, array, boolean, int16, int32, int64, many, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
+    NO_TAGS,
+    Reader,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    many,
+    text,
+)
 
 END_TXN: Final = 26
 

@@ -13,12 +13,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.intervals import Offsets, Spans, spans
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Subject
-from kafka_eos.operators import process
-from kafka_eos.operators.process import declared
+from kafka_eos.audit.facts.audit_subject import Subject
+from kafka_eos.audit.facts.epoch_intervals import Offsets, Spans, spans
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.plan import (
     BroadcastConnect,
     BroadcastProcess,
@@ -40,6 +38,8 @@ from kafka_eos.plan import (
     Timestamps,
     Union,
 )
+from kafka_eos.runtime.operators import process
+from kafka_eos.runtime.operators.process import declared
 
 _STATELESS = (Filter, FlatMap, Map, MapBatches, SideOutput, Source, Table, Timestamps, Union)
 """Nodes that keep nothing of the rows before."""

@@ -15,16 +15,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_eos.app import load
-from kafka_eos.audit.broadcasts.judged import above
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.tasks import Backends, Collector, Made, chain_of, columns_of, feed, headers_of, ignore, runs
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import AppRef, Epoch
-from kafka_eos.operators.chain import Chain, Output
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import above
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.python_tasks import (
+    Backends,
+    Collector,
+    Made,
+    chain_of,
+    columns_of,
+    feed,
+    headers_of,
+    ignore,
+    runs,
+)
+from kafka_eos.core.ids import AppRef, Epoch
+from kafka_eos.core.records import RawRecord
 from kafka_eos.plan import BroadcastConnect, Plan
-from kafka_eos.records import RawRecord
-from kafka_eos.state import copies
+from kafka_eos.runtime.operators.operator_chain import Chain, Output
+from kafka_eos.runtime.program import load
+from kafka_eos.runtime.state import broadcast_copies as copies
+from kafka_eos.storage.job_storage import MemoryStorage
 
 DOUBTED = "turn long"
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.broadcasts import tasks
-from kafka_eos.audit.broadcasts.judged import Met
-from kafka_eos.audit.reads import Bounds
-from kafka_eos.audit.tasks import EXPECTED, INPUT_COLUMNS
+from kafka_eos.audit.tables.broadcast import python_tasks as tasks
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import Met
+from kafka_eos.audit.tables.python_tasks import EXPECTED, INPUT_COLUMNS
+from kafka_eos.audit.tables.topic_tables import Bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

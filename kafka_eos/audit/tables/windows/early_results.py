@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.windows.judged import Judged, Operator
-from kafka_eos.audit.windows.late import COUNTED, ROW, branch_of_path
-from kafka_eos.provenance import PROCESSING_TIMERS
+from kafka_eos.audit.tables.windows.judgeable_windows import Judged, Operator
+from kafka_eos.audit.tables.windows.late_rows import COUNTED, ROW, branch_of_path
+from kafka_eos.core.provenance import PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

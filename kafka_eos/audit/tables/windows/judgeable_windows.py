@@ -11,13 +11,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.intervals import partition_of
-from kafka_eos.audit.ledger import Ledger
-from kafka_eos.audit.subject import Subject
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.interfaces import OnClock, OnCount, Paned, Session, StateHandle
-from kafka_eos.operators.firing import EVENT_STATE
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.audit.facts.audit_subject import Subject
+from kafka_eos.audit.facts.epoch_intervals import partition_of
+from kafka_eos.audit.facts.job_ledger import Ledger
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.codecs import Elements
 from kafka_eos.plan import (
     Exchange,
     Feedback,
@@ -36,9 +35,12 @@ from kafka_eos.plan import (
     WindowJoin,
     Windows,
 )
-from kafka_eos.schemas import Elements
-from kafka_eos.state.evolution import UNFIRED, WATERMARKS
-from kafka_eos.state.timers import Floor
+from kafka_eos.plan.triggers import OnClock, OnCount
+from kafka_eos.plan.window_assigners import Paned, Session
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
+from kafka_eos.runtime.state.schema_evolution import UNFIRED, WATERMARKS
+from kafka_eos.runtime.state.timers import Floor
+from kafka_eos.storage.job_records import Manifest
 
 _ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, KeyBy)
 """Nodes behind which each row is still there, once, and no others are; but for those that are refused."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.flags import refuser_of
-from kafka_eos.audit.windows.judged import Operator
-from kafka_eos.operators.chain import refuser
+from kafka_eos.audit.checks.provenance_checks import refuser_of
+from kafka_eos.audit.tables.windows.judgeable_windows import Operator
+from kafka_eos.runtime.operators.operator_chain import refuser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_eos.audit.tasks import columns_of, cut_of
-from kafka_eos.audit.windows.rows import Part, Taken, Wanted
-from kafka_eos.interfaces import Pattern
-from kafka_eos.operators.firing import FiringOrigin, branch_of
-from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
+from kafka_eos.audit.tables.windows.window_rows import Part, Taken, Wanted
+from kafka_eos.core.provenance import TIMERS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import KeyBy, Patterns, Plan
-from kafka_eos.provenance import TIMERS
-from kafka_eos.records import Batch
+from kafka_eos.plan.pattern import Pattern
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 
 
 def results(

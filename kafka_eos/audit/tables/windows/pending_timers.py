@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.stored import Checkpoint, states
-from kafka_eos.audit.tasks import columns_of
-from kafka_eos.interfaces import CheckpointStorage, Paned, Session, StateHandle
-from kafka_eos.operators.firing import EVENT_STATE
-from kafka_eos.state.evolution import WATERMARKS
-from kafka_eos.state.keygroups import GROUP_BYTES
-from kafka_eos.state.layout import span_of
-from kafka_eos.state.timers import TimeCodec
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint, states
+from kafka_eos.audit.tables.python_tasks import columns_of
+from kafka_eos.plan.window_assigners import Paned, Session
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
+from kafka_eos.runtime.state.key_groups import GROUP_BYTES
+from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.schema_evolution import WATERMARKS
+from kafka_eos.runtime.state.timers import TimeCodec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

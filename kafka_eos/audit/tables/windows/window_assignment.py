@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.interfaces.assigners import Days, Early, Paned, Sliding, Tumbling
+from kafka_eos.plan.window_assigners import Days, Early, Paned, Sliding, Tumbling
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit import tasks
-from kafka_eos.audit.cut import Cut
-from kafka_eos.audit.stored import Checkpoint
-from kafka_eos.audit.windows import early, pairs, rows, sequences
-from kafka_eos.audit.windows.assign import sessions, windows_of
-from kafka_eos.audit.windows.joined import joined
-from kafka_eos.audit.windows.judged import Judged, Operator
-from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
-from kafka_eos.audit.windows.rows import ARRIVED, TAKEN, Wanted, part_of
-from kafka_eos.audit.windows.unfired import without_unfired
+from kafka_eos.audit.facts.checkpoint_state import Checkpoint
+from kafka_eos.audit.tables import python_tasks as tasks
+from kafka_eos.audit.tables.plan_cut import Cut
+from kafka_eos.audit.tables.windows import early_results as early
+from kafka_eos.audit.tables.windows import join_results as pairs
+from kafka_eos.audit.tables.windows import pattern_results as sequences
+from kafka_eos.audit.tables.windows import window_rows as rows
+from kafka_eos.audit.tables.windows.join_sql import joined
+from kafka_eos.audit.tables.windows.judgeable_windows import Judged, Operator
+from kafka_eos.audit.tables.windows.late_rows import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
+from kafka_eos.audit.tables.windows.pending_timers import without_unfired
+from kafka_eos.audit.tables.windows.window_assignment import sessions, windows_of
+from kafka_eos.audit.tables.windows.window_rows import ARRIVED, TAKEN, Wanted, part_of
 from kafka_eos.plan import Join, Patterns
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kafka_eos.audit.cut import capture, captured
-from kafka_eos.audit.tasks import (
+from kafka_eos.audit.tables.plan_cut import capture, captured
+from kafka_eos.audit.tables.python_tasks import (
     HEADERS,
     HEADERS_TYPE,
     Collector,
@@ -29,14 +29,15 @@ from kafka_eos.audit.tasks import (
     listed,
     runs,
 )
-from kafka_eos.audit.windows.late import AGAIN, ASIDE, COUNTED
-from kafka_eos.interfaces import OnCount, Window
-from kafka_eos.operators.chain import Chain, Output
-from kafka_eos.operators.firing import FiringOrigin, branch_of
-from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos.audit.tables.windows.late_rows import AGAIN, ASIDE, COUNTED
+from kafka_eos.core.provenance import TIMERS, ordinals
+from kafka_eos.core.records import Batch, Origin, RawOrigin, RawRecord
+from kafka_eos.core.windows import Window
 from kafka_eos.plan import KeyBy, Plan, Windows, input_of
-from kafka_eos.provenance import TIMERS, ordinals
-from kafka_eos.records import Batch, Origin, RawOrigin, RawRecord
+from kafka_eos.plan.triggers import OnCount
+from kafka_eos.runtime.operators.operator_chain import Chain, Output
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 
 ARRIVED = (
     "stage string, source string, s_topic string, s_partition int, s_offset long, lane int, branch string, "

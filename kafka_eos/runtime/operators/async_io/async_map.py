@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos import log_context
-from kafka_eos.failpoints import hit
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.requests.held import Answer, Answered, Held
-from kafka_eos.operators.side_outputs import Tagged
+from kafka_eos._util import log_context
+from kafka_eos._util.failpoints import hit
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import AsyncMap as Node
-from kafka_eos.records import Batch, Watermark
+from kafka_eos.runtime.operators.async_io.pending_rows import Answer, Answered, Held
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.side_outputs import Tagged
 
 
 class AsyncMap:
@@ -32,7 +32,7 @@ class AsyncMap:
 
     def open(self, ctx: OperatorContext) -> None:
         # asyncio takes a twelfth of a worker's start, and most of them ask for nothing.
-        from kafka_eos.operators.requests.asking import Asking, Policy
+        from kafka_eos.runtime.operators.async_io.request_loop import Asking, Policy
 
         self._ctx, node = ctx, self._node
         policy = Policy(node.timeout, node.retries, node.breaker, node.retry_on)

@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_eos import log_context
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec, Json, StateDescriptor
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.requests.async_map import AsyncMap
-from kafka_eos.operators.requests.held import Answer, Answered
-from kafka_eos.operators.storable import FirstValue, Kept
+from kafka_eos._util import log_context
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import Maybe
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.json_values import Json
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import CachedAsyncMap as Node
-from kafka_eos.records import Batch
-from kafka_eos.schemas import Maybe
+from kafka_eos.runtime.operators.async_io.async_map import AsyncMap
+from kafka_eos.runtime.operators.async_io.pending_rows import Answer, Answered
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.storability import FirstValue, Kept
 
 STATE: Final = "answers"
 _ANSWERS: Final = Kept(

@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import Final
 
-from kafka_eos.attribution import standing
+from kafka_eos.core.fault_attribution import standing
 
 _EVERY: Final = 1.0
 """Seconds from one beat to the next."""

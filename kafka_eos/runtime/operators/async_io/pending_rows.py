@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from kafka_eos.records import Batch, Watermark
+from kafka_eos.core.records import Batch, Watermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_eos.errors import Bug, EnvironmentFailed
-from kafka_eos.interfaces import Breaker, Retries
-from kafka_eos.interfaces.requests import Circuit
-from kafka_eos.operators.requests.beat import Beat
-from kafka_eos.operators.requests.held import Answer
-from kafka_eos.operators.requests.threads import Threads
-from kafka_eos.plan.callables import asynchronous, named
+from kafka_eos.core.errors import Bug, EnvironmentFailed
+from kafka_eos.plan.function_checks import asynchronous, named
+from kafka_eos.plan.retries import Breaker, Circuit, Retries
+from kafka_eos.runtime.operators.async_io.loop_watchdog import Beat
+from kafka_eos.runtime.operators.async_io.pending_rows import Answer
+from kafka_eos.runtime.operators.async_io.thread_pool import Threads
 
 _LOST = 10.0
 """Seconds, at least, for which a function may keep the loop."""

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.calls import ESCAPED
-from kafka_eos.operators.requests.beat import RequestsWarning
+from kafka_eos._util.bulk_calls import ESCAPED
+from kafka_eos.runtime.operators.async_io.loop_watchdog import RequestsWarning
 
 _TIMES: Final = 4
 """A process has so many times as many threads as one session may have; the others are of sessions that are over."""

@@ -10,21 +10,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import Codec
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, event_time_of
-from kafka_eos.operators.broadcasts.copies import Copies, Copy
-from kafka_eos.operators.broadcasts.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from kafka_eos.operators.functions import OutputTag
-from kafka_eos.operators.keyed import KeyTimers, Writes
-from kafka_eos.operators.outputs import listed
-from kafka_eos.operators.process import Process, close_function, counter, open_function, tagged
-from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.operators.stateless import spread
-from kafka_eos.operators.worked import Counted
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
-from kafka_eos.records import Batch
+from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from kafka_eos.plan.process_functions import OutputTag
+from kafka_eos.runtime.operators.broadcast.broadcast_state import Copies, Copy
+from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.operator_stats import Counted
+from kafka_eos.runtime.operators.process import Process, close_function, counter, open_function, tagged
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.state_handles import KeyTimers, Writes
+from kafka_eos.runtime.operators.stateless import spread
 
 _INPUTS: Final = 2
 _NOBODY: Final = object()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, get_origin
 
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import token
-from kafka_eos.interfaces import StateDescriptor, ValueState
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec, state_codec
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor, ValueState
+from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import token
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator import OperatorContext
 
 _KEYS: Final = KeyCodec()
 

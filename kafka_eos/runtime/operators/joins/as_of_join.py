@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import AsOfJoin, input_of
-from kafka_eos.records import Batch
+from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, Row
 
 _NOTHING = Row(None, (0, 0, 0))
 """What a key has of which the table has no version yet."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
+from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.plan import IntervalJoin
+from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, Row
 
 _Found = dict[int, list[Row]]
 """Rows of a key and stream, by time."""

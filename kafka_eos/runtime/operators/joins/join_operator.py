@@ -15,18 +15,19 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from kafka_eos.interfaces import Codec, StateDescriptor
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.firing import EVENT_STATE, Firings
-from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.operators.storable import FirstValue, Kept
-from kafka_eos.operators.windows.base import IN_TIME, LateRow, times_of
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import Elements
+from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Join, input_of
-from kafka_eos.provenance import TIMERS as EVENT_TIMERS
-from kafka_eos.records import Batch
-from kafka_eos.schemas import Elements
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.storability import FirstValue, Kept
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
+from kafka_eos.runtime.operators.windows.window_operator import IN_TIME, LateRow, times_of
+from kafka_eos.runtime.state.timers import TimeCodec, timers
 
 SIDES: Final = ("left", "right")
 

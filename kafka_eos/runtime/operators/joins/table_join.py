@@ -13,12 +13,12 @@ from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.storable import FirstValue, Kept
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import SAME_KEYS, TableJoin, input_of
-from kafka_eos.records import Batch
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.storability import FirstValue, Kept
 
 STATE: Final = "table"
 _SIDES: Final = 2

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from kafka_eos.interfaces import Paned, Session
-from kafka_eos.operators.joins.base import SIDES, JoinOperator, Row
 from kafka_eos.plan import WindowJoin
+from kafka_eos.plan.window_assigners import Paned, Session
+from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, Row
 
 _Rows = list[Row]
 

@@ -15,20 +15,20 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.firing import EVENT_STATE, Firings
-from kafka_eos.operators.patterns.machine import Partial, Place, Table
-from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.operators.storable import FirstValue, Kept
-from kafka_eos.operators.windows.base import IN_TIME, LateRow, times_of
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import Marked, Partials
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Patterns
-from kafka_eos.provenance import TIMERS as EVENT_TIMERS
-from kafka_eos.records import Batch
-from kafka_eos.schemas import Marked, Partials
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.patterns.state_machine import Partial, Place, Table
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.storability import FirstValue, Kept
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
+from kafka_eos.runtime.operators.windows.window_operator import IN_TIME, LateRow, times_of
+from kafka_eos.runtime.state.timers import TimeCodec, timers
 
 ROWS: Final = "rows"
 PARTIALS: Final = "partials"

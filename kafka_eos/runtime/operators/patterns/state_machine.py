@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kafka_eos.interfaces import Pattern
+from kafka_eos.plan.pattern import Pattern
 
 Place: TypeAlias = tuple[int, int, int]
 """Event time, partition, offset."""

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from kafka_eos.interfaces import Codec, OnClock, StateDescriptor
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.firing import CLOCK_STATE, Firings
-from kafka_eos.provenance import PROCESSING_TIMERS
-from kafka_eos.records import Batch
-from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.provenance import PROCESSING_TIMERS
+from kafka_eos.core.records import Batch
+from kafka_eos.plan.triggers import OnClock
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.timer_firing import CLOCK_STATE, Firings
+from kafka_eos.runtime.state.timers import TimeCodec, timers
 
 CHANGED: Final = "changed"
 Result = tuple[int, Sequence[Any]]

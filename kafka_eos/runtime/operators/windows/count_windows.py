@@ -16,14 +16,16 @@ from functools import reduce
 from typing import Any
 
 from kafka_eos import plan
-from kafka_eos.interfaces import Codec, StateDescriptor, ValueState, Window
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, keys_in_time
-from kafka_eos.operators.stateless import spread
-from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
-from kafka_eos.operators.windows.base import WINDOWS, nothing
-from kafka_eos.records import Batch
-from kafka_eos.schemas import Counted, RowPanes
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor, ValueState
+from kafka_eos.codecs import Counted, RowPanes
+from kafka_eos.core.records import Batch
+from kafka_eos.core.windows import Window
+from kafka_eos.runtime.operators.operator import OperatorContext, keys_in_time
+from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
+from kafka_eos.runtime.operators.windows.window_operator import WINDOWS, nothing
 
 
 class CountedWindows:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Paned
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import call_each
-from kafka_eos.operators.windows.base import ABSENT, WindowOperator, nothing, times_of
-from kafka_eos.operators.windows.triggers import Result
+from kafka_eos._util.log_context import Rows
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Windows
-from kafka_eos.records import Batch
+from kafka_eos.plan.window_assigners import Paned
+from kafka_eos.runtime.operators.operator import call_each
+from kafka_eos.runtime.operators.windows.clock_triggers import Result
+from kafka_eos.runtime.operators.windows.window_operator import ABSENT, WindowOperator, nothing, times_of
 
 _Place = tuple[Any, int]
 """A key and a pane."""

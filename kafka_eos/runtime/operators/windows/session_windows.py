@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos.interfaces import Session, StateDescriptor
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.windows.base import WindowOperator, nothing, times_of
-from kafka_eos.operators.windows.triggers import Result
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Windows
-from kafka_eos.records import Batch
-from kafka_eos.schemas import MsgpackCodec
+from kafka_eos.plan.window_assigners import Session
+from kafka_eos.runtime.operators.windows.clock_triggers import Result
+from kafka_eos.runtime.operators.windows.window_operator import WindowOperator, nothing, times_of
 
 SESSIONS = "sessions"
 _Span = tuple[int, int]

@@ -13,15 +13,17 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import Paned, StateDescriptor, Taken, Window
-from kafka_eos.log_context import Rows
-from kafka_eos.operators.base import OperatorContext, call_each
-from kafka_eos.operators.windows.base import ABSENT, WINDOWS, WindowOperator, nothing, times_of
-from kafka_eos.operators.windows.triggers import Result
+from kafka_eos._util.log_context import Rows
+from kafka_eos.abc.state import StateDescriptor, Taken
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.records import Batch
+from kafka_eos.core.windows import Window
 from kafka_eos.plan import Windows
-from kafka_eos.records import Batch
-from kafka_eos.state.timers import TimeCodec
+from kafka_eos.plan.window_assigners import Paned
+from kafka_eos.runtime.operators.operator import OperatorContext, call_each
+from kafka_eos.runtime.operators.windows.clock_triggers import Result
+from kafka_eos.runtime.operators.windows.window_operator import ABSENT, WINDOWS, WindowOperator, nothing, times_of
+from kafka_eos.runtime.state.timers import TimeCodec
 
 _Cells = Mapping[int, MutableMapping[Any, Any]]
 """What is held, by pane and key."""

@@ -20,22 +20,19 @@ from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import (
-    OnClock,
-    OnCount,
-    StateDescriptor,
-    Window,
-)
-from kafka_eos.operators.base import OperatorContext, event_time_of
-from kafka_eos.operators.firing import EVENT_STATE, Firings
-from kafka_eos.operators.side_outputs import Tagged
-from kafka_eos.operators.storable import ACCUMULATOR, FirstValue
-from kafka_eos.operators.windows.triggers import ByClock, Result, no_clock
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.errors import Bug
+from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
+from kafka_eos.core.records import Batch
+from kafka_eos.core.windows import Window
 from kafka_eos.plan import Windows
-from kafka_eos.provenance import TIMERS as EVENT_TIMERS
-from kafka_eos.records import Batch
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.plan.triggers import OnClock, OnCount
+from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
+from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
+from kafka_eos.runtime.operators.windows.clock_triggers import ByClock, Result, no_clock
+from kafka_eos.runtime.state.timers import TimeCodec, timers
 
 WINDOWS: Final = "windows"
 ABSENT: Final[Any] = object()

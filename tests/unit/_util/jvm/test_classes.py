@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.devbroker import classes
+from kafka_eos._util.jvm import class_cache as classes
 
 HOUR, DAY = 3600.0, 86400.0
 

@@ -18,23 +18,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from kafka_eos import PlanError
-from kafka_eos.aggregates import (
-    Aggregate,
-    collect,
-    count,
-    first,
-    last,
-    max_,
-    max_by,
-    mean,
-    min_,
-    min_by,
-    sum_,
-    top,
-)
-from kafka_eos.aggregates.base import PLAIN
-from kafka_eos.aggregates.rows import Aggregation
-from kafka_eos.schemas import state_codec, wire_codec
+from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_, max_by, mean, min_, min_by, sum_, top
+from kafka_eos.api.aggregates.aggregate import PLAIN
+from kafka_eos.api.aggregates.row_aggregation import Aggregation
+from kafka_eos.codecs import state_codec, wire_codec
 
 
 class Sale(BaseModel):

@@ -11,8 +11,8 @@ from msgspec.structs import fields
 from pydantic import BaseModel, Field
 
 from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, bounded
-from kafka_eos.aggregates import Aggregate, collect, count, first, last, max_by, sum_
-from kafka_eos.aggregates.rows import Aggregation, Rows
+from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_by, sum_
+from kafka_eos.api.aggregates.row_aggregation import Aggregation, Rows
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.plan import Fold, PartialFold
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local

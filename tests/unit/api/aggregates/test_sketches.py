@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from kafka_eos import PlanError
-from kafka_eos.aggregates import Aggregate, approx_distinct, approx_quantiles
-from kafka_eos.schemas import state_codec
+from kafka_eos.api.aggregates import Aggregate, approx_distinct, approx_quantiles
+from kafka_eos.codecs import state_codec
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_eos.connectors.lake.standings import OVER, Seen, judged, lacking
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._lake.commit_status import OVER, Seen, judged, lacking
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 
 def at(epoch: int, term: int) -> EpochId:

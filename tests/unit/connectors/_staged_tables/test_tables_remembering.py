@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.connectors.tables.lives import Mark
-from kafka_eos.connectors.tables.remembering import lacking
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
+from kafka_eos.connectors._staged_tables.remembering import lacking
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 NEWEST = EpochId(Epoch(5), Term(3))
 COMMITTED, UNKNOWN, PREPARED = Standing.COMMITTED, Standing.UNKNOWN, Standing.PREPARED

@@ -18,13 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel, ConfigDict, computed_field
 
+from kafka_eos.abc.committer import CommitPermit
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet
 from kafka_eos.connectors.files.formats import Format
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CommitPermit, JobContext, Services, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 FIRST = EpochId(Epoch(1), Term(1))
 NOON = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=datetime.UTC)

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.files import FileSink, committer, disk
-from kafka_eos.errors import CommittableLost, Retryable
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, LifeState, Outcome, Standing, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.connectors.files import FileSink, disk
+from kafka_eos.connectors.files.sink import committer
+from kafka_eos.core.errors import CommittableLost, Retryable
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.power_cuts import after, recorded
 
 FIRST = EpochId(Epoch(1), Term(1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from kafka_eos.connectors.files.standings import Content, Listing, judged
-from kafka_eos.interfaces import Standing
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors.files.sink.commit_status import Content, Listing, judged
 
 
 def everything() -> Iterator[Listing]:

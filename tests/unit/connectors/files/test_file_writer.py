@@ -13,13 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_eos.connectors.files import FileSink, Parquet, Roll, open_files
-from kafka_eos.connectors.files.names import partition
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Committable, JobContext, TaskContext
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors.files import FileSink, Parquet, Roll
+from kafka_eos.connectors.files.file_names import partition
+from kafka_eos.connectors.files.sink import open_files
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 from tests.limits import set_limits
 
 pytestmark = pytest.mark.limits("usual")

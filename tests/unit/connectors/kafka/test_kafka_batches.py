@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen, batches_in
-from kafka_eos.connectors.kafka.rpc.wire import Malformed
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import Malformed
 
 seen = st.builds(
     BatchSeen,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_eos.connectors.kafka.client import consumed, mapped, not_let_in
-from kafka_eos.connectors.kafka.limits import LONGEST_MS, _span
-from kafka_eos.errors import ConfigError, Fatal, InputLost, KafkaEosError, LoginRefused, RestartFromCheckpoint
+from kafka_eos.connectors.kafka.client.librdkafka import consumed, mapped, not_let_in
+from kafka_eos.connectors.kafka.sink.cluster_limits import LONGEST_MS, _span
+from kafka_eos.core.errors import ConfigError, Fatal, InputLost, KafkaEosError, LoginRefused, RestartFromCheckpoint
 
 WHAT = "read in/3 at offset 42"
 

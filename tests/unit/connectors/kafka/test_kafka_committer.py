@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from kio.schema.errors import ErrorCode
 
-from kafka_eos.connectors.kafka.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.transactions import NEVER, Transaction
-from kafka_eos.errors import CommittableLost, Fenced, Retryable, UserError
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import CommitPermit, Committable, JobContext, Life, LifeState, Outcome, Standing
+from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, Transaction
+from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, UserError
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from tests.kafka_coordinator import (
     DESCRIBE_TRANSACTIONS,
     END_TXN,

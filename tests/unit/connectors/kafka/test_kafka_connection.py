@@ -19,11 +19,12 @@ from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.schema.types import BrokerId, ProducerId
 from kio.static.primitive import i16, i32, i32Timedelta, i64Timedelta
 
-from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests, asking
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests
+from kafka_eos.connectors.kafka.rpc import retrying_request as asking
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 from tests.scripted import FIND_COORDINATOR, HANG_UP, NOW, SILENCE, Half, ScriptedBroker, Stray
 from tests.waiting import PATIENCE, eventually
 from tests.wire import API_VERSIONS, METADATA

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_eos.connectors.kafka.limits import Demands, Memory, refusal
+from kafka_eos.connectors.kafka.sink.cluster_limits import Demands, Memory, refusal
 
 DAY = 24 * 3_600_000
 WEEK = Memory(7 * DAY, 7 * DAY)

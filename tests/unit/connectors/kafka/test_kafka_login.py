@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.kafka.rpc.login import LoginFailed, kerberos, oauthbearer, plain, scram
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.kafka.rpc.sasl import LoginFailed, kerberos, oauthbearer, plain, scram
+from kafka_eos.core.errors import ConfigError
 
 OFFER = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 PROOF = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.context import JobContext
+from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.connectors.kafka.memory import SHARE, read_ahead, share_of
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.sink import producer_config
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.memory import SHARE, read_ahead, share_of
+from kafka_eos.connectors.kafka.sink.kafka_sink import producer_config
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Term
 from kafka_eos.plan import Plan, kafka_share
-from kafka_eos.settings import Settings
 
 MB = 1 << 20
 

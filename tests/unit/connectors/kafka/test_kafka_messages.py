@@ -16,7 +16,7 @@ from kio.static.primitive import Records
 
 from kafka_eos.connectors.kafka.rpc.messages import cluster, connection, groups, logs, transactions
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.wire import Malformed, Reader, int16, int32, int64, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import Malformed, Reader, int16, int32, int64, text
 from tests.wire import encoded
 
 st.register_type_strategy(Records, st.binary(max_size=200).map(Records))

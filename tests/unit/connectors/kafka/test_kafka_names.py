@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.connectors.kafka import names
-from kafka_eos.connectors.kafka.names import Committed, TransactionalId
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka import job_names as names
+from kafka_eos.connectors.kafka.job_names import Committed, TransactionalId
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 LIFE = JobIdentity("00000000000a")
 IDS = {

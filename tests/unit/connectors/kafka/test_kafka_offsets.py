@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.survey import Start, known_offsets
-from kafka_eos.errors import Retryable
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import JobContext
+from kafka_eos.connectors.kafka.source.topic_survey import Start, known_offsets
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 
 ENDS = {0: 1890, 1: 7}
 

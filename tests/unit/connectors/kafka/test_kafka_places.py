@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.connectors.kafka.hashes import fnv1a, murmur2
-from kafka_eos.connectors.kafka.places import Places
-from kafka_eos.errors import ConfigError
+from kafka_eos.connectors.kafka.sink.partitioner_hashes import fnv1a, murmur2
+from kafka_eos.connectors.kafka.sink.partitioning import Places
+from kafka_eos.core.errors import ConfigError
 
 KEYED = ("consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
 MURMUR2 = {

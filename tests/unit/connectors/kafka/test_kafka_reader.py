@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.connectors.kafka.positions import moved, offset_of, partition_of, position, split_id
-from kafka_eos.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, PoisonRecord
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, Reader, Services, TaskContext
-from kafka_eos.records import RawRecord
+from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
+from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, PoisonRecord
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import RawRecord
 from tests.kafka_log import Log
 from tests.scripted import ScriptedBroker
 from tests.waiting import PATIENCE, eventually

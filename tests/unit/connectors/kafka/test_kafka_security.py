@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.security import security
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.core.errors import ConfigError, Retryable
 
 USER = {"sasl.username": "ada", "sasl.password": "secret"}
 

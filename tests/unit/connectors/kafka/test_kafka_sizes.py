@@ -14,9 +14,9 @@ from kio.records.schema import NewRecordBatch, Record, RecordHeader
 from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
-from kafka_eos.connectors.kafka.encoding import Columns
-from kafka_eos.connectors.kafka.sizes import Stamps, Target, batch_bytes, oversized
-from kafka_eos.provenance import HEADER
+from kafka_eos.connectors.kafka.sink.encoding import Columns
+from kafka_eos.connectors.kafka.sink.record_sizes import Stamps, Target, batch_bytes, oversized
+from kafka_eos.core.provenance import HEADER
 
 FIELD = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), FIELD), max_size=70)

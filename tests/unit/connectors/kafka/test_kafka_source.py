@@ -15,13 +15,15 @@ from kio.schema.offset_commit.v9.response import (
     OffsetCommitResponseTopic,
 )
 
-from kafka_eos.connectors.kafka import KafkaSource, survey
-from kafka_eos.connectors.kafka.positions import partition_of, position, split_id
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.source import _READ_ALWAYS
-from kafka_eos.errors import ConfigError, InputLost, Retryable, UserError
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors.kafka import KafkaSource
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.source import topic_survey as survey
+from kafka_eos.connectors.kafka.source.kafka_source import _READ_ALWAYS
+from kafka_eos.connectors.kafka.source.positions import partition_of, position, split_id
+from kafka_eos.core.errors import ConfigError, InputLost, Retryable, UserError
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Positions
 from tests.kafka_log import LIST_OFFSETS, Log
 from tests.scripted import NOW, SILENCE, ScriptedBroker
 from tests.wire import METADATA

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.kafka.credentials import current, may_change
-from kafka_eos.connectors.kafka.tokens import TokenRefused
-from kafka_eos.errors import ConfigError, Retryable
+from kafka_eos.connectors.kafka.client.credentials import current, may_change
+from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
+from kafka_eos.core.errors import ConfigError, Retryable
 from tests.oidc import Provider, provider, signed
 
 SECRET = "canary=8d21,c4 +%/"

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
-from kafka_eos.connectors.kafka.topics import Subscription
-from kafka_eos.dead_letters.places import places
-from kafka_eos.errors import ConfigError, PoisonRecord
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, Reader, Services, TaskContext
-from kafka_eos.records import RawRecord
+from kafka_eos.connectors.kafka.source.subscription import Subscription
+from kafka_eos.core.errors import ConfigError, PoisonRecord
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import RawRecord
+from kafka_eos.ops.dead_letters.topics import places
 from tests.kafka_log import Log
 from tests.scripted import ScriptedBroker
 from tests.waiting import eventually

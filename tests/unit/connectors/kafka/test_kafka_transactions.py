@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kafka_eos.connectors.kafka.transactions import (
+from kafka_eos.connectors.kafka.rpc.transaction_status import (
     MARKER_LIFE,
     Description,
     Transaction,
@@ -16,7 +16,7 @@ from kafka_eos.connectors.kafka.transactions import (
     judged,
     needs_marker,
 )
-from kafka_eos.errors import CorruptCheckpoint
+from kafka_eos.core.errors import CorruptCheckpoint
 
 OURS = Transaction("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1)
 BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.connectors.kafka.pool import Slots
-from kafka_eos.errors import EnvironmentFailed, PoisonRecord
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import Resources, Services
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.services import Resources, Services
+from kafka_eos.connectors.kafka.sink.producer_pool import Slots
+from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 
 class Client:

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.codec import Comparison
+from kafka_eos.codecs import Registry, avro
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.explain import explain
-from kafka_eos.interfaces import Comparison
-from kafka_eos.records import RawRecord, Record
-from kafka_eos.schemas import Registry, avro
+from kafka_eos.core.records import RawRecord, Record
+from kafka_eos.plan.explain import explain
 from kafka_eos.testing import MemorySink
 
 

@@ -10,12 +10,12 @@ from contextlib import closing
 
 import pytest
 
-from kafka_eos.connectors.kafka import pool as pools
-from kafka_eos.connectors.kafka.markers import MarkerGroups
-from kafka_eos.connectors.kafka.pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.settings import Cluster
-from kafka_eos.connectors.kafka.staging import Partitions, SharedTransactions, Terms
+from kafka_eos.connectors.kafka.sink import producer_pool as pools
+from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
+from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.sink.shared_transaction import Partitions, SharedTransactions, Terms
 from tests.waiting import eventually
 
 SECONDS = 20.0

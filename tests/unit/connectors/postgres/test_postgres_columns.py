@@ -13,15 +13,16 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pytest
 
+from kafka_eos._util.extras import expect_extra
+from kafka_eos.abc.committer import Standing
+from kafka_eos.abc.context import JobContext
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, Target
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.connectors.postgres.columns import Column, Rows, columns_of
-from kafka_eos.connectors.postgres.ledger import judged
-from kafka_eos.connectors.tables.names import Life, Promise, Strategy, Target
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.explain import explain
-from kafka_eos.extras import expect_extra
-from kafka_eos.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.interfaces import JobContext, Standing
+from kafka_eos.connectors.postgres.sink.staging_catalog import judged
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.plan.explain import explain
 from kafka_eos.testing import ListSource
 
 
@@ -214,7 +215,7 @@ def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_it(g
 
 def test_the_audit_knows_the_table_before_it_asks_the_server() -> None:
     from kafka_eos import Pipeline
-    from kafka_eos.audit.subject import DatabaseTable, subject
+    from kafka_eos.audit.facts.audit_subject import DatabaseTable, subject
 
     pipeline = Pipeline("job")
     sink = PostgresSink("dbname=x host=db", "s.t", value=Plain)

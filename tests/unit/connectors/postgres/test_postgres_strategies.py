@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.connectors.postgres.strategies import Facts, chosen, obstacles
-from kafka_eos.connectors.tables.names import Strategy
+from kafka_eos.connectors._staged_tables.stage_names import Strategy
+from kafka_eos.connectors.postgres.sink.write_strategy import Facts, chosen, obstacles
 
 FIT = Facts(keyed=False, ties=(), slots=10, free=8, writers=4, interval=60.0)
 

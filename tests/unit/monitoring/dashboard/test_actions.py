@@ -18,14 +18,15 @@ from urllib.request import Request, urlopen
 import msgspec
 import pytest
 
-from kafka_eos.checkpoints import paths, savepoints
-from kafka_eos.coordinator import requests
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.status import StatusFile
-from kafka_eos.ui.actions import Actions
-from kafka_eos.ui.pages import Pages
-from kafka_eos.ui.server import serving
-from tests.unit.checkpoints.checkpoint_samples import SAVEPOINT
+from kafka_eos.coordination import job_requests as requests
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.status_file import StatusFile
+from kafka_eos.monitoring.dashboard.job_actions import Actions
+from kafka_eos.monitoring.dashboard.routes import Pages
+from kafka_eos.monitoring.dashboard.server import serving
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import savepoint_files as savepoints
+from tests.unit.storage.checkpoint_samples import SAVEPOINT
 from tests.waiting import PATIENCE, eventually
 
 

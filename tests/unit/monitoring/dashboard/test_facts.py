@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.coordinator.lock import job_lock
-from kafka_eos.coordinator.status import STATUS, StatusFile
-from kafka_eos.explain import outline
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.coordination.status_file import STATUS, StatusFile
+from kafka_eos.monitoring.dashboard import job_directories as reading
+from kafka_eos.monitoring.dashboard import job_facts as facts
+from kafka_eos.monitoring.dashboard.epoch_history import epochs, happenings
+from kafka_eos.monitoring.dashboard.rates import Rates
+from kafka_eos.plan.explain import outline
+from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.ui import facts, reading
-from kafka_eos.ui.diary import epochs, happenings
-from kafka_eos.ui.rates import Rates
 
 SECRET = "hunter2"
 

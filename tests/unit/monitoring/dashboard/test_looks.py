@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from kafka_eos.interfaces import Json
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.metrics.server import Answers
-from kafka_eos.ui.looks import Looks
-from kafka_eos.ui.pages import Pages, answered
-from kafka_eos.ui.server import serving
+from kafka_eos.core.json_values import Json
+from kafka_eos.monitoring.dashboard.routes import Pages, answered
+from kafka_eos.monitoring.dashboard.server import serving
+from kafka_eos.monitoring.dashboard.shared_polling import Looks
+from kafka_eos.monitoring.metrics.http_server import Answers
+from kafka_eos.monitoring.metrics.job_observer import Observed
 from tests.waiting import PATIENCE, eventually
 
 THREADS = 40

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kafka_eos.coordinator.status import StatusFile
-from kafka_eos.errors import ConfigError
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.metrics.server import Answers
-from kafka_eos.ui.pages import Pages, answered
-from kafka_eos.ui.server import serving
+from kafka_eos.coordination.status_file import StatusFile
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.dashboard.routes import Pages, answered
+from kafka_eos.monitoring.dashboard.server import serving
+from kafka_eos.monitoring.metrics.http_server import Answers
+from kafka_eos.monitoring.metrics.job_observer import Observed
 from tests.waiting import PATIENCE
 
-STATIC = Path(__file__).parents[3] / "kafka_eos" / "ui" / "static"
+STATIC = Path(__file__).parents[4] / "kafka_eos" / "ui" / "static"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_eos.metrics.epochs import Epochs, EpochTrace, Part
+from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace, Part
 
 SPANS = [
     {"worker": 0, "phase": "align", "began": 101.0, "ended": 102.0, "operator": "orders"},

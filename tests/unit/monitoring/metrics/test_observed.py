@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.metrics.catalogue import METRICS
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.records import BEGINNING
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.monitoring.metrics.catalogue import METRICS
+from kafka_eos.monitoring.metrics.job_observer import Observed
 
 
 class Job:

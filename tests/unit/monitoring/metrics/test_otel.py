@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.extras import expect_extra
-from kafka_eos.logs import Seldom
-from kafka_eos.metrics import otel
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.metrics.otel import Export, exporting
+from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.logging_setup import Seldom
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.metrics import opentelemetry as otel
+from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.opentelemetry import Export, exporting
 from tests.otlp_receiver import Receiver, receiving
 from tests.waiting import eventually
 
@@ -213,6 +213,6 @@ def test_what_cannot_be_done_is_refused_before_the_start(
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_eos.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("kafka_eos._util.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"otel needs opentelemetry.sdk, .*: pip install 'kafka-eos\[otel\]'"):
         expect_extra("otel", "otel")

@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.metrics.observed import Observed
-from kafka_eos.metrics.server import Answers, serving
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.metrics.http_server import Answers, serving
+from kafka_eos.monitoring.metrics.job_observer import Observed
 from tests.waiting import PATIENCE, eventually
 
 

@@ -8,10 +8,10 @@ import io
 import pytest
 from rich.console import Console
 
-from kafka_eos.terminal import output
-from kafka_eos.terminal.output import LiveView
-from kafka_eos.terminal.running import every_one_refused, late, put_out, took_in
-from kafka_eos.terminal.totals import Totals
+from kafka_eos.api.run import every_one_refused, late, put_out, took_in
+from kafka_eos.monitoring.terminal import live_view as output
+from kafka_eos.monitoring.terminal.live_view import LiveView
+from kafka_eos.monitoring.terminal.run_totals import Totals
 
 
 def test_the_rate_begins_anew_with_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:

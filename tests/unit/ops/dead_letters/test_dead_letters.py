@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app
-from kafka_eos.connectors.kafka.letters import Letter, LetterEncoder, written
-from kafka_eos.dead_letters.order import VARIABLE, Order
-from kafka_eos.dead_letters.selection import Selection, offsets_of, time_of
-from kafka_eos.dead_letters.shown import OTHERS, Counts, as_json, lines, readable
-from kafka_eos.errors import ConfigError, KafkaEosError
-from kafka_eos.records import Headers, RawRecord, Record, Rejected
+from kafka_eos.connectors.kafka.sink.dead_letters import Letter, LetterEncoder, written
+from kafka_eos.core.errors import ConfigError, KafkaEosError
+from kafka_eos.core.records import Headers, RawRecord, Record, Rejected
+from kafka_eos.ops.dead_letters.rendering import OTHERS, Counts, as_json, lines, readable
+from kafka_eos.ops.dead_letters.replay_request import VARIABLE, Order
+from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
 from tests.broker.kafka_kit import batch
 
 APP = """

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.doctor import findings, machine
-from kafka_eos.doctor.findings import ClockSeen, Disk, Finding, Memory, StoreSeen, Verdict
-from kafka_eos.doctor.trial import tried
-from kafka_eos.settings import Settings
+from kafka_eos.config.settings import Settings
+from kafka_eos.ops.doctor import findings
+from kafka_eos.ops.doctor import machine_facts as machine
+from kafka_eos.ops.doctor.findings import ClockSeen, Disk, Finding, Memory, StoreSeen, Verdict
+from kafka_eos.ops.doctor.store_probe import tried
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 
 GB = 1 << 30
 

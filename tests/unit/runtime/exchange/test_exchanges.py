@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
-from kafka_eos.embedded.exchanges import Exchanges
-from kafka_eos.embedded.inputs import Input, Marker
-from kafka_eos.embedded.network import Arrival, BarrierArrived, WatermarkArrived
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.records import Batch, RawOrigin, RawRecord, Watermark
 from kafka_eos.plan import Plan
-from kafka_eos.records import Batch, RawOrigin, RawRecord, Watermark
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.settings import Settings
-from kafka_eos.state.keygroups import group_of, key_group_range
+from kafka_eos.runtime.exchange.channels import Exchanges
+from kafka_eos.runtime.exchange.input_queues import Input, Marker
+from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, WatermarkArrived
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
 from tests.examples import seeds
 

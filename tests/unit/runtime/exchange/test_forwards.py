@@ -12,23 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream, Ttl, monotonic, tumbling
-from kafka_eos.errors import PlanError
-from kafka_eos.exchange import wire
-from kafka_eos.exchange.routing import restorer
-from kafka_eos.explain import explain
-from kafka_eos.ids import Epoch, SplitId, Term
-from kafka_eos.interfaces import Positions
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.firing import FiringOrigin, branch_of
+from kafka_eos.codecs import KeyCodec, wire_codec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import Epoch, SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Feedback, Forward, Node, Plan
-from kafka_eos.plan.cycles import back_edges
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec, wire_codec
-from kafka_eos.spark.levels import levels
-from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
+from kafka_eos.plan.explain import explain
+from kafka_eos.plan.feedback_edges import back_edges
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.exchange.routing import restorer
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
+from kafka_eos.spark.stages import levels
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 
 class Item(msgspec.Struct):

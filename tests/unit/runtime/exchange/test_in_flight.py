@@ -16,17 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.errors import ConfigError, CorruptCheckpoint, PlanError
-from kafka_eos.exchange import in_flight, wire
-from kafka_eos.interfaces import CheckpointStorage, InFlight
+from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.codecs import Counted, wire_codec
+from kafka_eos.codecs.row_list_codecs import EachValue
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PlanError
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.records import Batch
-from kafka_eos.schemas import Counted, wire_codec
-from kafka_eos.schemas.wire import EachValue
-from kafka_eos.state.evolution import described, reader
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.state.schema_evolution import described, reader
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 CODEC = wire_codec(int)
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_eos.embedded.network import Arrival, BarrierArrived, Network, Rows, WatermarkArrived
-from kafka_eos.records import Watermark
+from kafka_eos.core.records import Watermark
+from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, Network, Rows, WatermarkArrived
 
 WINDOW = 10_000
 Pair = tuple[Network, Network]

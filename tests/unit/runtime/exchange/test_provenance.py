@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, Stream
-from kafka_eos.exchange.routing import router
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.operators.chain import Chain
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Partitioning
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch
+from kafka_eos.runtime.exchange.routing import router
+from kafka_eos.runtime.operators.operator_chain import Chain
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Verb = Callable[[Stream[Any]], Stream[Any]]
 

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, Stream
-from kafka_eos.exchange.routing import _Owners, router
-from kafka_eos.ids import SplitId
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.provenance import branched
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Node
-from kafka_eos.protocol.assignment import is_numbered, share, subtask_of_split
-from kafka_eos.provenance import branched
-from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
+from kafka_eos.protocol.split_assignment import is_numbered, share, subtask_of_split
+from kafka_eos.runtime.exchange.routing import _Owners, router
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.limits import set_limits
 
 Keys = st.lists(st.text() | st.integers(-(2**63), 2**63 - 1) | st.binary() | st.tuples(st.text(), st.integers(0, 9)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_eos.embedded.spill import SpillingQueue
+from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue
 
 Entry = str | float | bytes
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import PlanError, RestartFromCheckpoint
-from kafka_eos.exchange import wire
-from kafka_eos.records import Batch, RawRecord
-from kafka_eos.schemas import AvroCodec, wire_codec
+from kafka_eos.codecs import AvroCodec, wire_codec
+from kafka_eos.core.errors import PlanError, RestartFromCheckpoint
+from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.runtime.exchange import wire_format as wire
 
 
 class Color(enum.Enum):

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.attribution import Attribution
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateBackend, StateHandle
-from kafka_eos.operators import Operator, OperatorContext, build
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.abc.state import StateBackend, StateHandle
+from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators import Operator, OperatorContext, build
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Verbs = Callable[[Any], Any]
 

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import OutputTag, Pipeline, bounded, monotonic
+from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.errors import PlanError, PoisonRecord
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.records import Batch
+from kafka_eos.core.errors import PlanError, PoisonRecord
+from kafka_eos.core.records import Batch
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
-from tests.unit.operators.test_joins import TwoInputs, shuffled
-from tests.unit.operators.test_windows import Row, _keys
+from tests.unit.runtime.operators.test_joins import TwoInputs, shuffled
+from tests.unit.runtime.operators.test_windows import Row, _keys
 
 Found = tuple[str, int, int | None]
 """Key, time, version."""

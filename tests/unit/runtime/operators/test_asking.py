@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Retryable, breaker, retries
-from kafka_eos.errors import EnvironmentFailed, PlanError
-from kafka_eos.interfaces import Retries
-from kafka_eos.interfaces.requests import Circuit
-from kafka_eos.operators.requests.asking import Answering, Asking, Policy
-from kafka_eos.operators.requests.beat import Beat, RequestsWarning
-from kafka_eos.operators.requests.held import Answer
-from kafka_eos.operators.requests.threads import Threads
-from tests.unit.operators.virtual_time import run
+from kafka_eos.core.errors import EnvironmentFailed, PlanError
+from kafka_eos.plan.retries import Circuit, Retries
+from kafka_eos.runtime.operators.async_io.loop_watchdog import Beat, RequestsWarning
+from kafka_eos.runtime.operators.async_io.pending_rows import Answer
+from kafka_eos.runtime.operators.async_io.request_loop import Answering, Asking, Policy
+from kafka_eos.runtime.operators.async_io.thread_pool import Threads
+from tests.unit.runtime.operators.virtual_time import run
 
 ON = (OSError, Retryable)
 
@@ -301,7 +300,7 @@ def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
 def test_a_loop_that_is_kept_for_ever_fails_the_attempt_and_the_next_one_has_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafka_eos.operators.requests.asking._LOST", 2.5)
+    monkeypatch.setattr("kafka_eos.runtime.operators.async_io.request_loop._LOST", 2.5)
     done = threading.Event()
 
     async def blocks(value: int) -> int:

@@ -8,18 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import (
-    Interval,
-    days,
-    defined,
-    global_,
-    interval,
-    rows,
-    session,
-    sliding,
-    tumbling,
-)
+from kafka_eos.core.errors import PlanError
+from kafka_eos.plan.window_assigners import Interval, days, defined, global_, interval, rows, session, sliding, tumbling
 
 Edges = list[tuple[int, int]]
 MOMENTS = range(-60, 60)

@@ -30,18 +30,18 @@ from kafka_eos import (
     retries,
     tumbling,
 )
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import Pace, Signal
-from kafka_eos.operators.requests.held import Held
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch, Watermark
-from kafka_eos.state.backends import open_backend
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Batch, Watermark
+from kafka_eos.runtime.operators.async_io.pending_rows import Held
+from kafka_eos.runtime.operators.event_time import Pace, Signal
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from kafka_eos.testing.sources import ListOrigin
-from tests.unit.operators.test_event_time import Bench
+from kafka_eos.testing.list_source import ListOrigin
+from tests.unit.runtime.operators.test_event_time import Bench
 from tests.unused import UNUSED
 
 FAILED, LATE = OutputTag("failed", int), OutputTag("late", int)

@@ -25,22 +25,23 @@ from kafka_eos import (
     connect,
     monotonic,
 )
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.codecs import KeyCodec
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.errors import PlanError, PoisonRecord
-from kafka_eos.exchange.routing import restorer
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import Pace
+from kafka_eos.core.errors import PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import BroadcastConnect, Plan
-from kafka_eos.records import Batch, Watermark
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state import copies
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.runtime.exchange.routing import restorer
+from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state import broadcast_copies as copies
+from kafka_eos.runtime.state.key_groups import key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from tests.unit.operators.test_event_time import Bench, rows
+from tests.unit.runtime.operators.test_event_time import Bench, rows
 
 Rule = Record[str, int]
 SEEN = OutputTag("seen", str)

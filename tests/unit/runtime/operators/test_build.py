@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_eos import Bug, plan
-from kafka_eos.operators import build
+from kafka_eos.runtime.operators import build
 from kafka_eos.testing import ListSource, MemorySink
 
 HERE = plan.Where("here.py", 1, "")

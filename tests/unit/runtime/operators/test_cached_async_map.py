@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from kafka_eos import OutputTag, Pipeline, PlanError, PoisonRecord, Stream, Ttl
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters, StateBackend, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateBackend, StateHandle
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.unused import UNUSED
 
 NEVER = Ttl(3600)

@@ -18,7 +18,7 @@ from kafka_eos import (
     connect,
     monotonic,
 )
-from kafka_eos.interfaces import DeadLetters
+from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
 
 OPEN = OutputTag("open", str)

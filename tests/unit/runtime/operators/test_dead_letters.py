@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.operators.chain import Chain
-from kafka_eos.provenance import column
-from kafka_eos.records import Batch
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator_chain import Chain
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 VALUES = [0, 1, 2]
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic, on_clock, session, tumbling
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.operators.due import Due
-from kafka_eos.operators.event_time import Pace
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
 from kafka_eos.plan import Plan
-from kafka_eos.provenance import column
+from kafka_eos.runtime.operators.due_work import Due
+from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from tests.unit.operators.test_event_time import Bench, rows
+from tests.unit.runtime.operators.test_event_time import Bench, rows
 
 KEYS = 3000
 SLICES = Pace(0.0, lambda: 0.0, slice=0.0)

@@ -13,18 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import OutputTag, Pipeline, PlanError, Stream, Ttl, WatermarkStrategy, bounded, monotonic
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import WITH_EACH_BATCH
+from kafka_eos.core.ids import Epoch
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Timestamps
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.memory import read_rows
+from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.memory_store import read_rows
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Event = tuple[str, int]
 """Key and time, in milliseconds."""

@@ -13,20 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Stream, WatermarkStrategy, bounded, monotonic
-from kafka_eos.checkpoints.storage import MemoryStorage
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.errors import EnvironmentFailed, PlanError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import AT_BARRIERS, WITH_EACH_BATCH, Pace
+from kafka_eos.core.errors import EnvironmentFailed, PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import BEGINNING, Batch, Watermark
 from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import BEGINNING, Batch, Watermark
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.clocks import wall_clock
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS, WITH_EACH_BATCH, Pace
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.ttl_clock import wall_clock
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Verbs = Callable[[Stream[Any]], Stream[Any]]
 
@@ -488,8 +489,8 @@ def test_a_split_takes_its_time_along_to_another_subtask(tmp_path: Path, closing
 
 
 def stored(handle: StateHandle, storage: MemoryStorage, directory: Path) -> Iterable[tuple[Any, Any]]:
-    from kafka_eos.interfaces import StateDescriptor
-    from kafka_eos.schemas import KeyCodec, state_codec
+    from kafka_eos.abc.state import StateDescriptor
+    from kafka_eos.codecs import KeyCodec, state_codec
 
     groups = range(handle.key_groups[0], handle.key_groups[1] + 1)
     backend = open_backend("memory", "source-timestamps", directory, groups, [handle], storage, by_split=True)

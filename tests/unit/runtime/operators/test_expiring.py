@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
-from kafka_eos.operators.process import Process, declared
-from kafka_eos.schemas import KeyCodec
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.runtime.operators.process import Process, declared
 
 HOUR = 3_600_000
 

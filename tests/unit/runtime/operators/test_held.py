@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.operators.requests.held import Answer, Answered, Held
-from kafka_eos.records import Batch, Watermark
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.records import Batch, Watermark
+from kafka_eos.runtime.operators.async_io.pending_rows import Answer, Answered, Held
+from kafka_eos.testing.list_source import ListOrigin
 
 Step = tuple[str, int]
 """What happens next: so many rows come, the so-manieth open row is answered, or a watermark comes."""

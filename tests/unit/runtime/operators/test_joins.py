@@ -31,17 +31,18 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.errors import PlanError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator_chain import Chain
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
-from tests.unit.operators.test_event_time import Bench
-from tests.unit.operators.test_windows import Row, _keys
+from tests.unit.runtime.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_windows import Row, _keys
 
 SIDES = ("left", "right")
 ALONE = tuple(OutputTag(f"{side}-alone", tuple) for side in SIDES)

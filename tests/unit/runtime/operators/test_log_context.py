@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_eos import KeyedStream, Pipeline, PoisonRecord, ProcessContext, ProcessFunction, Stream, monotonic, tumbling
-from kafka_eos.aggregates import sum_
-from kafka_eos.log_context import Position, leave, position
+from kafka_eos._util.log_context import Position, leave, position
+from kafka_eos.api.aggregates import sum_
 from kafka_eos.testing import ListSource, MemorySink, run_local
 
 VALUES = list(range(20))

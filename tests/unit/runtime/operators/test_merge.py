@@ -19,29 +19,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
-from kafka_eos.exchange import wire
-from kafka_eos.exchange.routing import router
-from kafka_eos.explain import explain
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateDescriptor, StateHandle, Ttl
-from kafka_eos.operators import OperatorContext, build
-from kafka_eos.operators.base import Gathering
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.fold import STATE
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
+from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch, RawOrigin, RawRecord
 from kafka_eos.plan import Fold, KeyBy, PartialFold, Plan
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch, RawOrigin, RawRecord
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS, key_group_range
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.rocksdb import RocksScratch
-from kafka_eos.state.savepoints import canonical
-from kafka_eos.state.scratch import MemoryScratch, Scratch, unbounded
+from kafka_eos.plan.explain import explain
+from kafka_eos.runtime.exchange import wire_format as wire
+from kafka_eos.runtime.exchange.routing import router
+from kafka_eos.runtime.operators import OperatorContext, build
+from kafka_eos.runtime.operators.fold import STATE
+from kafka_eos.runtime.operators.operator import Gathering
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.canonical_savepoint import canonical
+from kafka_eos.runtime.state.epoch_scratch import MemoryScratch, Scratch, unbounded
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.state.rocksdb_store import RocksScratch
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 from tests.limits import set_limits
 

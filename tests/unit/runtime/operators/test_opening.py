@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import EnvironmentFailed
-from kafka_eos.operators.chain import Chain
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
-from kafka_eos.state.scratch import MemoryScratch
+from kafka_eos.core.errors import EnvironmentFailed
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.epoch_scratch import MemoryScratch
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 

@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import OutputTag, Pattern, Pipeline, bounded, monotonic
-from kafka_eos.errors import ConfigError, PlanError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.operators.chain import Chain
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator_chain import Chain
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
-from tests.unit.operators.test_event_time import Bench
-from tests.unit.operators.test_windows import Row, _keys
+from tests.unit.runtime.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_windows import Row, _keys
 
 LATE, OVER = OutputTag("late", tuple), OutputTag("over", tuple)
 Told = tuple[str, Any]

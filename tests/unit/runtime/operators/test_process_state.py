@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos import PlanError, ProcessContext, ProcessFunction
-from kafka_eos.interfaces import Ttl
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.abc.state import Ttl
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 Step = Callable[[Any, str, str], Iterable[Any]]
 

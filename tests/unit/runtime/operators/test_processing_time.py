@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, PlanError, ProcessContext, ProcessFunction, monotonic
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import EnvironmentFailed, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import AT_BARRIERS
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.key_groups import key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 Said = tuple[Any, ...]
 

@@ -25,18 +25,18 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
+from kafka_eos.abc.state import StateHandle
 from kafka_eos.connectors.kafka import Record
-from kafka_eos.coordinator.origin import ensure_same_definitions
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import StateHandle
+from kafka_eos.coordination.savepoint_start import ensure_same_definitions
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.plan import Plan
-from kafka_eos.state.evolution import DEFINITION
+from kafka_eos.runtime.state.schema_evolution import DEFINITION
 from kafka_eos.testing import ListSource, MemorySink
-from tests.unit.operators.test_event_time import Bench
-from tests.unit.operators.test_joins import SIDES, TwoInputs, pair
-from tests.unit.operators.test_windows import Row
-from tests.unit.operators.test_windows import flow as windowed
-from tests.unit.operators.test_windows import push as push_to_windows
+from tests.unit.runtime.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_joins import SIDES, TwoInputs, pair
+from tests.unit.runtime.operators.test_windows import Row
+from tests.unit.runtime.operators.test_windows import flow as windowed
+from tests.unit.runtime.operators.test_windows import push as push_to_windows
 
 Both = ConnectedStreams[str, Row, Row]
 Define = Callable[[Both], Stream[Any]]

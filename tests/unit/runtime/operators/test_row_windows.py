@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, Stream, Ttl, Window, global_, rows
-from kafka_eos.aggregates import last
-from kafka_eos.errors import PlanError
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.operators.windows.counted import CountedWindows
-from kafka_eos.provenance import column, parse
-from kafka_eos.schemas.stored import stored_codec
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.api.aggregates import last
+from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.core.errors import PlanError
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.runtime.operators.windows.count_windows import CountedWindows
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from tests.examples import examples
-from tests.unit.operators.conftest import Bench as Line
-from tests.unit.operators.test_event_time import Bench
-from tests.unit.operators.test_expiring import HOUR, letter, number, stored
-from tests.unit.operators.test_windows import KINDS, Row, flow, left, listed, push, shown, summed
+from tests.unit.runtime.operators.conftest import Bench as Line
+from tests.unit.runtime.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_expiring import HOUR, letter, number, stored
+from tests.unit.runtime.operators.test_windows import KINDS, Row, flow, left, listed, push, shown, summed
 
 
 def adding(acc: int, text: str) -> int:

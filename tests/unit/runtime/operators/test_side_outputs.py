@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from kafka_eos import OutputTag, Pipeline, PlanError, ProcessContext, ProcessFunction, monotonic
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.operators.chain import Chain
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 ODD = OutputTag("odd", int)
 TEXT = OutputTag("text", str)

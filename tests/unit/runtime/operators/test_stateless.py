@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import EnvironmentFailed, PlanError, Retryable
-from kafka_eos.operators.base import OperatorContext
-from kafka_eos.operators.stateless import Filter, FlatMap, Map, MapBatches
-from kafka_eos.records import Batch
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.stateless import Filter, FlatMap, Map, MapBatches
+from kafka_eos.testing.list_source import ListOrigin
 
 
 def test_map_changes_values_and_nothing_else(bench: Any) -> None:

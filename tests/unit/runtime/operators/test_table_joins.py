@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, monotonic
+from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.kafka import KafkaSource, Record
-from kafka_eos.errors import PlanError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters
-from kafka_eos.provenance import column
-from kafka_eos.records import Watermark
+from kafka_eos.core.errors import PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column
+from kafka_eos.core.records import Watermark
 from kafka_eos.testing import ListSource, MemorySink, run_local
-from tests.unit.operators.test_event_time import Bench, rows
+from tests.unit.runtime.operators.test_event_time import Bench, rows
 
 Row = tuple[str, int]
 

@@ -32,19 +32,19 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import count, sum_
-from kafka_eos.errors import PoisonRecord
-from kafka_eos.explain import explain
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.operators import windows
+from kafka_eos.api.aggregates import count, sum_
+from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
-from kafka_eos.state.memory import read_rows
+from kafka_eos.plan.explain import explain
+from kafka_eos.runtime.operators import windows
+from kafka_eos.runtime.state.memory_store import read_rows
 from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
-from tests.unit.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_event_time import Bench
 
 NOW = 1_700_000_000_000
 Verb = Callable[[KeyedStream[str, int]], Stream[Any]]

@@ -20,7 +20,7 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.aggregates import max_by
+from kafka_eos.api.aggregates import max_by
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
 

@@ -34,26 +34,27 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import Bug, PlanError, PoisonRecord
-from kafka_eos.ids import Epoch, Term
-from kafka_eos.interfaces import DeadLetters, StateHandle
-from kafka_eos.operators import OperatorContext, build
-from kafka_eos.operators.base import Timed as OnEventTime
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import Pace
+from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.codecs import wire_codec
+from kafka_eos.core.errors import Bug, PlanError, PoisonRecord
+from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan, Windows
-from kafka_eos.provenance import column, parse
-from kafka_eos.records import Batch
-from kafka_eos.schemas import wire_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.evolution import UNFIRED
-from kafka_eos.state.layout import span_of
-from kafka_eos.state.memory import read_rows
+from kafka_eos.runtime.operators import OperatorContext, build
+from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.operators.operator import Timed as OnEventTime
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.memory_store import read_rows
+from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.schema_evolution import UNFIRED
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
-from tests.unit.operators.test_event_time import Bench
+from tests.unit.runtime.operators.test_event_time import Bench
 
 Row = tuple[str, int, int]
 """Key, event time in milliseconds, amount."""

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.operators import chain, worked
-from kafka_eos.operators.chain import Chain
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import PartialFold
-from kafka_eos.records import Batch
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import MAX_KEY_GROUPS
+from kafka_eos.runtime.operators import operator_chain as chain
+from kafka_eos.runtime.operators import operator_stats as worked
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 
 class Time:

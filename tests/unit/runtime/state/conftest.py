@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from state_world import Kind, World
 
-from kafka_eos.checkpoints.storage import JobStorage, LocalStorage, MemoryStorage
+from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
 
 
 @pytest.fixture(params=["memory", "rocksdb"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import Json, StateDescriptor
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.json_values import Json
 
 
 class JsonText:

@@ -16,14 +16,15 @@ from typing import Generic, TypeVar
 
 from hypothesis import strategies as st
 
-from kafka_eos.checkpoints import retention
-from kafka_eos.checkpoints.manifest import Base, Claim, Manifest, Receipt, publish
-from kafka_eos.checkpoints.savepoints import SavepointFiles
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import CheckpointStorage, FileRef, StateBackend, StateHandle, Upload
+from kafka_eos.abc.state import StateBackend, StateHandle, Upload
+from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.lineage import lineage
-from kafka_eos.state import savepoints
+from kafka_eos.runtime.state import canonical_savepoint as savepoints
+from kafka_eos.storage import retention
+from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.savepoint_files import SavepointFiles
 
 JOB = "totals"
 M = TypeVar("M")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from kafka_eos.checkpoints.storage import JobStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateBackend, StateHandle
-from kafka_eos.state.backends import open_backend
+from kafka_eos.abc.state import StateBackend, StateHandle
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.storage.job_storage import JobStorage
 
 Kind = Literal["memory", "rocksdb"]
 

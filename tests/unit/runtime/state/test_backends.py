@@ -12,16 +12,17 @@ import pytest
 from state_codecs import KEY, OTHER, TOTAL, JsonText, Versioned
 from state_world import Kind, World
 
-from kafka_eos import failpoints
-from kafka_eos.checkpoints import files
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.errors import Bug, ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import CacheUse, FileRef, StateBackend, StateDescriptor, StateHandle
-from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import group_of, key_group_range
-from kafka_eos.state.options import StateOptions, Tuning
+from kafka_eos._util import failpoints
+from kafka_eos.abc.state import CacheUse, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.errors import Bug, ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.storage import local_files as files
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.waiting import eventually
 
 

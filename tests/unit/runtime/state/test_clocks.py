@@ -10,8 +10,8 @@ import pytest
 from state_world import World, snapshot
 from test_ttl import Clock, rows, value
 
-from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.state.clocks import (
+from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
+from kafka_eos.runtime.state.ttl_clock import (
     DOWN_MS,
     LEAP_MS,
     UNKNOWN,

@@ -9,19 +9,19 @@ from typing import Any
 import pandas
 import pytest
 
-from kafka_eos.checkpoints.savepoints import Savepoint, staged
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
-from kafka_eos.operators.keyed import List, Map, Writes
-from kafka_eos.schemas import KeyCodec, MsgpackCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
-from kafka_eos.state.reader import SavepointBuilder, Snapshot
-from kafka_eos.state.savepoints import canonical
-from kafka_eos.state.timers import timers
+from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, Ttl
+from kafka_eos.codecs import KeyCodec, MsgpackCodec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.operators.state_handles import List, Map, Writes
+from kafka_eos.runtime.state.canonical_savepoint import canonical
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.timers import timers
+from kafka_eos.savepoints import SavepointBuilder, Snapshot
+from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.storage.savepoint_files import Savepoint, staged
 
 KEY = KeyCodec()
 INT, TEXT = MsgpackCodec[Any](int), MsgpackCodec[Any](str)

@@ -9,11 +9,11 @@ import pytest
 from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
-from kafka_eos.errors import Bug
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.schemas import BytesCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import BytesCodec
+from kafka_eos.core.errors import Bug
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 
 MAP: StateDescriptor[Any] = StateDescriptor("map", KEY, JsonText("number"), "map", entry=JsonText("entry"))
 LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("number"), "list", entry=NumberCodec())

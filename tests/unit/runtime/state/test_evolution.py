@@ -10,12 +10,12 @@ from pydantic import BaseModel
 from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import StateDescriptor, Ttl
-from kafka_eos.schemas import AvroCodec, Counted, KeyCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.evolution import describe
-from kafka_eos.state.snapshot import descriptor_of
+from kafka_eos.abc.state import StateDescriptor, Ttl
+from kafka_eos.codecs import AvroCodec, Counted, KeyCodec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.schema_evolution import describe
+from kafka_eos.savepoints.snapshot import descriptor_of
 
 
 def model(**fields: Any) -> Any:

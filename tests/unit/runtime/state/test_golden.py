@@ -19,21 +19,22 @@ import pytest
 from state_world import Kind
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import manifest as records
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.exchange import in_flight
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import Codec, StateDescriptor
+from kafka_eos.abc.codec import Codec
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import Counted, KeyCodec, MsgpackCodec, state_codec
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.plan import Plan
-from kafka_eos.schemas import Counted, KeyCodec, MsgpackCodec, state_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
-from kafka_eos.state.reader import Snapshot
-from kafka_eos.state.snapshot import descriptor_of
+from kafka_eos.runtime.exchange import in_flight_rows as in_flight
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.savepoints import Snapshot
+from kafka_eos.savepoints.snapshot import descriptor_of
+from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
 from kafka_eos.testing import ListSource, MemorySink
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 class Total(msgspec.Struct):

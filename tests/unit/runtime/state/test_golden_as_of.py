@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from kafka_eos.testing import Timed, run_local
 from tests.marks import campaign
-from tests.unit.state.test_golden_joins import GOLDEN, lines
+from tests.unit.runtime.state.test_golden_joins import GOLDEN, lines
 
 HOME = GOLDEN / "as-of"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from kafka_eos.testing import run_local
-from tests.unit.state.test_golden_joins import GOLDEN, lines
+from tests.unit.runtime.state.test_golden_joins import GOLDEN, lines
 
 HOME = GOLDEN / "broadcast"
 

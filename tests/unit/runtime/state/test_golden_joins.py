@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.state.reader import Snapshot
+from kafka_eos.savepoints import Snapshot
 from kafka_eos.testing import run_local
 from tests.marks import campaign
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 def lines(directory: Path) -> list[bytes]:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints.manifest import Manifest, decode
-from kafka_eos.protocol.bootstrap import end_of, has_got_all
+from kafka_eos.protocol.source_dependencies import end_of, has_got_all
+from kafka_eos.storage.job_records import Manifest, decode
 from kafka_eos.testing import run_local
-from tests.unit.state.test_golden_joins import GOLDEN, lines
+from tests.unit.runtime.state.test_golden_joins import GOLDEN, lines
 
 HOME = GOLDEN / "tables"
 

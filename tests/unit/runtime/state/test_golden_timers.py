@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from state_world import Kind
 
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.schemas import KeyCodec, state_codec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.reader import Snapshot
-from kafka_eos.state.timers import timers
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.runtime.state.key_groups import key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.timers import timers
+from kafka_eos.savepoints import Snapshot
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "timers"
+GOLDEN = Path(__file__).parents[3] / "golden" / "timers"
 FAR = 10**15
 WATERMARK = 1299
 """What it had come to: the first source had brought 1800 and 1900, and may be half a second out of order."""

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.errors import ConfigError
-from kafka_eos.ids import KeyGroup
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import (
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import KeyGroup
+from kafka_eos.runtime.state.key_groups import (
     MAX_KEY_GROUPS,
     check_key_groups,
     group_of,

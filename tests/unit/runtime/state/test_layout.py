@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.interfaces import StateDescriptor
-from kafka_eos.schemas import BytesCodec, KeyCodec, MsgpackCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of
-from kafka_eos.state.layout import Layout, after
+from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.codecs import BytesCodec, KeyCodec, MsgpackCodec
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of
+from kafka_eos.runtime.state.row_keys import Layout, after
 
 RAW: Any = BytesCodec()
 SHAPES: dict[str, Any] = {

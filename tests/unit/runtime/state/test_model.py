@@ -18,9 +18,9 @@ from state_codecs import TOTAL
 from state_epochs import Epochs, scripts
 from state_world import Kind, World
 
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.interfaces import ValueState
-from kafka_eos.state.options import StateOptions, Tuning
+from kafka_eos.abc.state import ValueState
+from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.examples import examples
 from tests.limits import drawn_limits, set_limits
 

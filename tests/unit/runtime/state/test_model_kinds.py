@@ -21,13 +21,13 @@ from state_codecs import JsonText
 from state_epochs import Epochs, scripts
 from state_world import Kind, World
 
-from kafka_eos.checkpoints.storage import LocalStorage, MemoryStorage
-from kafka_eos.interfaces import Panes, StateBackend, StateDescriptor, Timers, Ttl
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of, key_group_range, subtask_of
-from kafka_eos.state.options import StateOptions, Tuning
-from kafka_eos.state.timers import TimeCodec, timers
+from kafka_eos.abc.state import Panes, StateBackend, StateDescriptor, Timers, Ttl
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
+from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.examples import examples
 from tests.limits import drawn_limits, set_limits
 

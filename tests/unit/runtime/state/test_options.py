@@ -12,12 +12,12 @@ import pytest
 from state_codecs import OTHER, TOTAL
 from state_world import World, snapshot
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.errors import ConfigError
-from kafka_eos.interfaces import StateHandle
-from kafka_eos.settings import Settings
-from kafka_eos.state import rocksdb
-from kafka_eos.state.options import PROFILES, Profile, StateOptions, Tuning, spread
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.state import rocksdb_store as rocksdb
+from kafka_eos.runtime.state.rocksdb_options import PROFILES, Profile, StateOptions, Tuning, spread
+from kafka_eos.storage.job_storage import LocalStorage
 
 VALUE = "x" * 500
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from state_codecs import KEY
 from state_world import Kind, World, snapshot
 
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle
-from kafka_eos.schemas import MsgpackCodec
-from kafka_eos.state.keygroups import key_group_range
-from kafka_eos.state.timers import TimeCodec
+from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle
+from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.runtime.state.key_groups import key_group_range
+from kafka_eos.runtime.state.timers import TimeCodec
+from kafka_eos.storage.job_storage import MemoryStorage
 from tests.examples import examples
 from tests.limits import set_limits
 

@@ -16,14 +16,9 @@ import pytest
 from state_world import Kind
 from typer.testing import CliRunner
 
-from kafka_eos.checkpoints import savepoints
-from kafka_eos.checkpoints.manifest import Manifest
-from kafka_eos.checkpoints.storage import LocalStorage
+from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
 from kafka_eos.cli import app as cli
-from kafka_eos.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.ids import Epoch, SplitId
-from kafka_eos.interfaces import StateDescriptor, StateHandle, Ttl
-from kafka_eos.schemas import (
+from kafka_eos.codecs import (
     AvroCodec,
     Counted,
     Elements,
@@ -34,12 +29,17 @@ from kafka_eos.schemas import (
     register_codec,
     state_codec,
 )
-from kafka_eos.state import savepoints as making
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
-from kafka_eos.state.reader import SavepointBuilder, Snapshot
-from kafka_eos.state.timers import timers
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, SplitId
+from kafka_eos.runtime.state import canonical_savepoint as making
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.timers import timers
+from kafka_eos.savepoints import SavepointBuilder, Snapshot
+from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import LocalStorage
 
 JOB = "orders"
 
@@ -244,7 +244,7 @@ def test_what_has_expired_is_left_out(job: Job) -> None:
 
 
 OWN = """
-from kafka_eos.schemas import register_codec
+from kafka_eos.codecs import register_codec
 
 class Own:
     schema = None

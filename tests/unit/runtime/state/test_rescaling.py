@@ -13,18 +13,18 @@ from state_world import World, snapshot
 from test_ttl import Clock, value
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.exchange.routing import router
-from kafka_eos.interfaces import StateBackend, StateDescriptor, StateHandle, Ttl
-from kafka_eos.records import Batch
-from kafka_eos.schemas import KeyCodec, MsgpackCodec
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.restoring import Restored
+from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, Ttl
+from kafka_eos.codecs import KeyCodec, MsgpackCodec
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.core.records import Batch
+from kafka_eos.runtime.exchange.routing import router
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.restore_progress import Restored
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.testing.list_source import ListOrigin
 
 NAMES = [f"k{n}" for n in range(40)]
 LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("n"), "list", entry=NumberCodec())

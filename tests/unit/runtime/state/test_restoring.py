@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.checkpoints.storage import LocalStorage
-from kafka_eos.ids import Epoch
-from kafka_eos.interfaces import StateDescriptor, StateHandle
-from kafka_eos.schemas import KeyCodec, MsgpackCodec
-from kafka_eos.state.backends import open_backend
-from kafka_eos.state.restoring import Restoration, Restored
+from kafka_eos.abc.state import StateDescriptor, StateHandle
+from kafka_eos.codecs import KeyCodec, MsgpackCodec
+from kafka_eos.core.ids import Epoch
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.state.restore_progress import Restoration, Restored
+from kafka_eos.storage.job_storage import LocalStorage
 
 ROWS = 20_000
 NUMBERS = StateDescriptor("numbers", KeyCodec(), MsgpackCodec(int))

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_world import Kind
 
-from kafka_eos.state import rocksdb
-from kafka_eos.state.backends import open_scratch
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.scratch import Scratch
+from kafka_eos.runtime.state import rocksdb_store as rocksdb
+from kafka_eos.runtime.state.epoch_scratch import Scratch
+from kafka_eos.runtime.state.keyed_backend import open_scratch
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
 
 OPTIONS = StateOptions(memory=8 << 20)
 Open = Callable[[], Scratch]
@@ -110,8 +110,8 @@ def test_what_a_killed_worker_left_is_removed_by_the_next_one(place: Path) -> No
     code = f"""
 import os, signal
 from pathlib import Path
-from kafka_eos.state.backends import open_scratch
-from kafka_eos.state.options import StateOptions
+from kafka_eos.runtime.state.keyed_backend import open_scratch
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
 scratch = open_scratch("rocksdb", Path({str(place)!r}), 10, StateOptions())
 scratch.put(1, b"a")
 os.kill(os.getpid(), signal.SIGKILL)

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_world import World, snapshot
 
-from kafka_eos.errors import Bug, ConfigError
-from kafka_eos.interfaces import StateHandle, Timers, Ttl
-from kafka_eos.records import BEGINNING
-from kafka_eos.schemas import KeyCodec
-from kafka_eos.state.keygroups import group_of, key_group_range
-from kafka_eos.state.layout import Layout
-from kafka_eos.state.memory import MemoryRows
-from kafka_eos.state.snapshot import descriptor_of
-from kafka_eos.state.timers import PendingTimers, PresentCodec, TimeCodec, timers
+from kafka_eos.abc.state import StateHandle, Timers, Ttl
+from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.errors import Bug, ConfigError
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.runtime.state.key_groups import group_of, key_group_range
+from kafka_eos.runtime.state.memory_store import MemoryRows
+from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.timers import PendingTimers, PresentCodec, TimeCodec, timers
+from kafka_eos.savepoints.snapshot import descriptor_of
 from tests.limits import set_limits
 
 DESCRIPTOR = timers("event-timers", KeyCodec())

@@ -8,12 +8,12 @@ import pytest
 from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
-from kafka_eos.errors import PlanError
-from kafka_eos.interfaces import StateBackend, StateDescriptor, Ttl
-from kafka_eos.state.clocks import UNKNOWN
-from kafka_eos.state.entries import NumberCodec
-from kafka_eos.state.options import StateOptions
-from kafka_eos.state.ttl import Timed, expired, stamped, unstamped
+from kafka_eos.abc.state import StateBackend, StateDescriptor, Ttl
+from kafka_eos.core.errors import PlanError
+from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.expiring_state import Timed, expired, stamped, unstamped
+from kafka_eos.runtime.state.rocksdb_options import StateOptions
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN
 
 NUMBER: Any = JsonText("number")
 

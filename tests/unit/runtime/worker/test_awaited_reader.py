@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import JobContext, LagOfEach, Positions, TaskContext
-from kafka_eos.protocol.bootstrap import begun, end_of, plain, resumed
-from kafka_eos.source_readers import AwaitedReader
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.source import LagOfEach
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.protocol.source_dependencies import begun, end_of, plain, resumed
+from kafka_eos.runtime.worker.source_readers import AwaitedReader
 from kafka_eos.testing import ListSource, SourceUnderTest, check_source
-from kafka_eos.testing.sources import ListReader
+from kafka_eos.testing.list_source import ListReader
 from tests.examples import seeds
 
 FIRST, SECOND = SplitId("list/0"), SplitId("list/1")

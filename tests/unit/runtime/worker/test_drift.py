@@ -14,16 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, PlanError, WatermarkStrategy, monotonic
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.embedded.drift import Drift
-from kafka_eos.ids import SplitId, Term
-from kafka_eos.interfaces import JobContext, Positions, Services, TaskContext
-from kafka_eos.operators.chain import Chain
-from kafka_eos.operators.event_time import WITH_EACH_BATCH, Pace
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.core.ids import SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.core.records import BEGINNING
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.drift import NOBODY, Slowest
-from kafka_eos.records import BEGINNING
-from kafka_eos.state.backends import open_backend
+from kafka_eos.protocol.watermark_alignment import NOBODY, Slowest
+from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, Pace
+from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.state.keyed_backend import open_backend
+from kafka_eos.runtime.worker.watermark_alignment import Drift
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 
 STORAGE = MemoryStorage()

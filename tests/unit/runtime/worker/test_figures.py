@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.embedded import figures
-from kafka_eos.embedded.figures import NOTHING, Figures, Held, Operator, Read, Spent, Split, together
-from kafka_eos.records import BEGINNING
+from kafka_eos.core.records import BEGINNING
+from kafka_eos.runtime.worker import task_stats as figures
+from kafka_eos.runtime.worker.task_stats import NOTHING, Figures, Held, Operator, Read, Spent, Split, together
 
 
 def worker(split: str, records: int, lag: int | None, held: Held | None = None) -> Figures:

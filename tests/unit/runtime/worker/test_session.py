@@ -14,19 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos.checkpoints import paths
-from kafka_eos.checkpoints.provenance import Shelf
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.embedded.control import Ack, Begin, Decline, Drop, Failed, Start, Trigger, receive_as_supervisor
-from kafka_eos.embedded.open_plan import OpenPlan
-from kafka_eos.embedded.session import Mouth, run_session
-from kafka_eos.embedded.task import Captured
-from kafka_eos.ids import Epoch, EpochId, Term
-from kafka_eos.interfaces import FileRef, PreCommit, StateHandle, TaskContext, Unstored
-from kafka_eos.settings import Settings
+from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.state import StateHandle
+from kafka_eos.abc.storage import FileRef
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.runtime.worker.control_messages import (
+    Ack,
+    Begin,
+    Decline,
+    Drop,
+    Failed,
+    Start,
+    Trigger,
+    receive_as_supervisor,
+)
+from kafka_eos.runtime.worker.segment_task import Captured
+from kafka_eos.runtime.worker.session import Mouth, run_session
+from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.storage.provenance_files import Shelf
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sinks import MemoryWriter
-from tests.unit.operators.test_due import amid
+from kafka_eos.testing.memory_sink import MemoryWriter
+from tests.unit.runtime.operators.test_due import amid
 from tests.waiting import PATIENCE
 
 

@@ -18,8 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
-from kafka_eos.checkpoints.storage import MemoryStorage
-from kafka_eos.embedded.control import (
+from kafka_eos.abc.committer import Committable
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import PreCommit
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
+from kafka_eos.core.json_values import Positions
+from kafka_eos.plan import Plan
+from kafka_eos.runtime.worker.control_messages import (
     Abort,
     Ack,
     Assign,
@@ -34,15 +40,12 @@ from kafka_eos.embedded.control import (
     Trigger,
     receive_as_supervisor,
 )
-from kafka_eos.embedded.open_plan import OpenPlan
-from kafka_eos.embedded.session import Mouth, run_session
-from kafka_eos.embedded.task import Captured
-from kafka_eos.ids import Epoch, EpochId, SplitId, Term
-from kafka_eos.interfaces import Committable, Positions, PreCommit, TaskContext
-from kafka_eos.plan import Plan
-from kafka_eos.settings import Settings
+from kafka_eos.runtime.worker.segment_task import Captured
+from kafka_eos.runtime.worker.session import Mouth, run_session
+from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
-from kafka_eos.testing.sinks import MemoryWriter
+from kafka_eos.testing.memory_sink import MemoryWriter
 from tests.examples import examples
 from tests.waiting import PATIENCE
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.embedded.inputs import Input, Marker, Rows
-from kafka_eos.embedded.spill import SpillingQueue, size_of
-from kafka_eos.embedded.task import Captured, Parts, Task
-from kafka_eos.ids import Term
+from kafka_eos.core.ids import Term
+from kafka_eos.core.records import BEGINNING, Batch, Tally, Watermark
 from kafka_eos.plan import Segment
-from kafka_eos.protocol.alignment import Mode
-from kafka_eos.records import BEGINNING, Batch, Tally, Watermark
-from kafka_eos.testing.sources import ListOrigin
+from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.runtime.exchange.input_queues import Input, Marker, Rows
+from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
+from kafka_eos.runtime.worker.segment_task import Captured, Parts, Task
+from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import seeds
 
 SUBTASKS = 3

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.ids import SplitId
-from kafka_eos.interfaces import Positions, TaskContext
-from kafka_eos.source_readers import WaitingReader
+from kafka_eos.abc.context import TaskContext
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Positions
+from kafka_eos.runtime.worker.source_readers import WaitingReader
 from kafka_eos.testing import SOURCE_CHECKS, ListSource, SourceUnderTest, check_source
-from kafka_eos.testing.sources import ListReader
+from kafka_eos.testing.list_source import ListReader
 from tests.examples import seeds
 
 FIRST, SECOND = SplitId("list/0"), SplitId("list/1")
