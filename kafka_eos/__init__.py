@@ -141,29 +141,31 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dsl": (
+    "abc.state": ("Ttl",),
+    "api": (
         "Broadcast", "BroadcastConnected", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnected",
         "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
     ),
-    "errors": (
+    "core.errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
-        "InputLost", "JobLocked",
-        "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
+        "InputLost", "JobLocked", "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
         "TooManyDeadLetters", "UserError",
     ),
-    "interfaces": (
-        "Pattern", "Ttl", "WatermarkStrategy", "Window", "Windowed", "bounded", "breaker", "days", "generated",
-        "global_", "monotonic", "on_clock", "on_count", "retries", "rows", "session", "sliding", "tumbling",
-    ),
-    "operators.broadcasts.functions": (
+    "core.windows": ("Window", "Windowed"),
+    "plan": ("DerivedNameWarning",),
+    "plan.broadcast_functions": (
         "BroadcastContext", "BroadcastProcessFunction", "BroadcastState", "KeyedBroadcastContext",
         "KeyedBroadcastProcessFunction",
     ),
-    "operators.functions": (
+    "plan.pattern": ("Pattern",),
+    "plan.process_functions": (
         "AggregatingState", "CoProcessFunction", "Counter", "KeyState", "ListState", "MapState", "OutputTag",
         "ProcessContext", "ProcessFunction", "ReducingState", "Timers",
     ),
-    "plan": ("DerivedNameWarning",),
+    "plan.retries": ("breaker", "retries"),
+    "plan.triggers": ("on_clock", "on_count"),
+    "plan.watermarks": ("WatermarkStrategy", "bounded", "generated", "monotonic"),
+    "plan.window_assigners": ("days", "global_", "rows", "session", "sliding", "tumbling"),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _importing = RLock()

@@ -19,7 +19,7 @@ from kafka_eos.core.errors import PlanError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_INSIDE = tuple(f"{__package__}.{room}." for room in ("dsl", "interfaces", "lines"))
+_INSIDE = tuple(f"kafka_eos.{room}." for room in ("api", "abc", "core", "plan", "_util.call_site"))
 
 
 @dataclass(frozen=True, slots=True)

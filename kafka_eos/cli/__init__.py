@@ -19,7 +19,7 @@ from kafka_eos.monitoring.terminal.exit_codes import explained
 _COMMANDS = {
     "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),
     "stop": (
-        "savepoint:stop",
+        "savepoints:stop",
         "Stop a running job: it takes a last checkpoint, commits it, and ends with nothing open.",
     ),
     "status": (
@@ -63,7 +63,7 @@ _COMMANDS = {
     ),
     "checkpoints": ("checkpoints:app", "List, show and verify the checkpoints of a job."),
     "savepoint": (
-        "savepoint:app",
+        "savepoints:app",
         "Make, list and drop savepoints: copies of a job's progress that it can begin with.",
     ),
     "schemas": (

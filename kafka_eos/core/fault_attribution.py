@@ -20,8 +20,9 @@ from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
 
 from kafka_eos.core.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
+from kafka_eos.core.package import PACKAGE
 
-_PACKAGE: Final = str(Path(__file__).parent) + "/"
+_PACKAGE: Final = f"{PACKAGE}/"
 _LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
 _MOST_PLACES: Final = 6
 _MOST_SAID: Final = 4000

@@ -22,6 +22,7 @@ import msgspec
 
 from kafka_eos.core.errors import ConfigError, Fatal, KafkaEosError, PlanError
 from kafka_eos.core.ids import AppRef
+from kafka_eos.core.package import PACKAGE
 from kafka_eos.plan import Plan
 
 
@@ -47,7 +48,6 @@ _numbers = itertools.count(1)
 
 
 _PREFIX = "kafka_eos_app_"
-_PACKAGE = Path(__file__).absolute().parent
 
 
 def register(program: Program, module: str) -> None:
@@ -143,7 +143,7 @@ class Code(msgspec.Struct, frozen=True):
         home = app.absolute().parent
         loaded = (os.path.abspath(file) for module in [*sys.modules.values()] if (file := _file(module)))
         near = [Path(file) for file in loaded if file.startswith(str(home))]  # some of hundreds: each start pays for it
-        own = {app.absolute(), *(file for file in near if _is_of(home, str(file)) and _PACKAGE not in file.parents)}
+        own = {app.absolute(), *(file for file in near if _is_of(home, str(file)) and PACKAGE not in file.parents)}
         return cls(plan.fingerprint, {os.path.relpath(file, home): _digest(file) for file in sorted(own)})
 
     def expect_as(self, given: Code, app: Path) -> None:

@@ -1,7 +1,7 @@
-"""Spark: the same pipelines at scale, and an exactly-once Kafka sink for any Structured Streaming query.
+"""Spark: the same pipelines at scale.
 
-``SparkEngine``: an epoch is one Spark job, decided and committed by the shared coordinator. ``exactly_once_kafka``: a
-query of Spark's own, whose micro-batches Spark decides; it lives in a room above, ``kafka_eos.structured_streaming``.
+``SparkEngine``: an epoch is one Spark job, decided and committed by the shared coordinator. For queries of Spark's own
+there is a sink in ``kafka_eos.structured_streaming``.
 
 Rule: a name is imported when it is asked for. Executors import parts of this package and need no driver.
 """
@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_eos.spark.engine import SparkEngine
-    from kafka_eos.structured_streaming.query import ExactlyOnceQuery
-    from kafka_eos.structured_streaming.sink import exactly_once_kafka
 
-__all__ = ["ExactlyOnceQuery", "SparkEngine", "exactly_once_kafka"]
+__all__ = ["SparkEngine"]
 
-_HOMES = {
-    "ExactlyOnceQuery": "kafka_eos.structured_streaming.query",
-    "SparkEngine": "kafka_eos.spark.engine",
-    "exactly_once_kafka": "kafka_eos.structured_streaming.sink",
-}
+_HOMES = {"SparkEngine": "kafka_eos.spark.engine"}
 
 
 def __getattr__(name: str) -> Any:

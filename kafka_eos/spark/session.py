@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from kafka_eos import __version__
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.package import ROOT
 from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ DEFAULT_MASTER = "local[*,4]"
 _OLDEST = (4, 1)
 """Spark's first version with ``repartitionById``."""
 _JAVA = 17
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _default_master() -> str:
 
 
 def _defaults(master: str) -> dict[str, str]:
-    path = os.pathsep.join(part for part in (_PACKAGE_ROOT, os.environ.get("PYTHONPATH", "")) if part)
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
     defaults = {
         "spark.master": master,
         "spark.ui.showConsoleProgress": "false",

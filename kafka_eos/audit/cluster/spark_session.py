@@ -19,6 +19,7 @@ from kafka_eos._util.jvm.class_cache import class_options
 from kafka_eos._util.jvm.jars import fetch_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.package import ROOT
 from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
 from kafka_eos.spark.session import check_python
 
@@ -45,7 +46,6 @@ _SQL = {
 }
 """What makes an audit fast, in any session."""
 _LOGGING = "-Dlog4j2.configurationFile="
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Opening:
@@ -183,7 +183,7 @@ def _require_connector(spark: SparkSession) -> None:
 
 
 def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) -> dict[str, str]:
-    workers_path = os.pathsep.join([_PACKAGE_ROOT, *python_path, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    workers_path = os.pathsep.join([str(ROOT), *python_path, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     with_jars = {"spark.jars": ",".join(map(str, jars))} if jars else {}
     return with_jars | {
         "spark.ui.enabled": "false",

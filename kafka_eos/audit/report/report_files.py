@@ -136,7 +136,7 @@ def as_html(content: Mapping[str, Any], context: Context) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
-        loader=PackageLoader("kafka_eos.audit"),
+        loader=PackageLoader("kafka_eos.audit.report"),
         autoescape=select_autoescape(default_for_string=True, default=True),
         undefined=StrictUndefined,
         trim_blocks=True,

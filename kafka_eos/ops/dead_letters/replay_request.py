@@ -20,7 +20,7 @@ from kafka_eos.ops.dead_letters.topics import Places, places
 from kafka_eos.runtime.program import load
 
 VARIABLE: Final = "KAFKA_EOS_REPLAY"
-PIPELINE: Final = Path(__file__).with_name("replayed.py")
+PIPELINE: Final = Path(__file__).with_name("replay_pipeline.py")
 """The file that makes the pipeline of an order."""
 OPERATOR: Final = "restored"
 """Its operator whose state has a key for each record that was put back. Durable: see ``replayed``."""
