@@ -15,7 +15,7 @@ from typing import Final
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import OVER, Seen, judged, lacking
 from kafka_eos.connectors._lake.file_names import Promise
@@ -26,7 +26,6 @@ from kafka_eos.connectors.files.file_names import Part
 from kafka_eos.connectors.files.os_errors import mapped
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
-from kafka_eos.protocol.incarnations import taken_over
 
 _TRIES: Final = 20
 """Commits of others that one of ours may meet in a row, before it waits as for a server that does not answer."""

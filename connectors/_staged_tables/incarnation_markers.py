@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import JobIdentity, Term
-from kafka_eos.protocol.incarnations import taken_over
 
 
 @dataclass(frozen=True, slots=True)

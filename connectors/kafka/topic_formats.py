@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos.abc.codec import Checked, Codec, Described, Part
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 
@@ -33,3 +35,16 @@ def expect_ready(*codecs: Any) -> Sequence[str]:
                 yield from codec.check()
 
     return list(said())
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def topic_name(topic: object) -> str:
+    """ConfigError unless it is a legal Kafka topic name."""
+    if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic in (".", ".."):
+        raise ConfigError(
+            f"{topic!r} is not a Kafka topic name: use 1 to 249 letters of ASCII, digits, '.', '_' or '-'. "
+            "A source reads all topics that match a pattern if it is written as re.compile(…)."
+        )
+    return topic

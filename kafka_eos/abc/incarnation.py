@@ -85,3 +85,12 @@ class Remembers(Protocol):
         another one, which somebody has made on purpose; if that shows, the answer is None.
         Raises Retryable if nobody can tell now.
         """
+
+
+def taken_over(ctx: JobContext, place: str) -> str:
+    """Why the life of ``ctx`` stops when its mark in ``place`` was taken away, and what there is to do."""
+    return (
+        f"another life of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, on purpose (--take-"
+        "over, --from a savepoint of this one, doctor --end-life). This one may not write any more; to go back to it, "
+        "make a savepoint of it and begin with that in a directory of its own, with --take-over"
+    )

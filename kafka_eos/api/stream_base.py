@@ -21,9 +21,8 @@ from kafka_eos.codecs import KeyCodec, state_codec, wire_codec
 from kafka_eos.codecs.type_inspection import is_codec, returned
 from kafka_eos.plan import FlatMap, MapBatches, Node, Process
 from kafka_eos.plan.function_checks import expect_functions, expect_iterables, present
-from kafka_eos.plan.process_functions import OutputTag, TimedFunction
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction, defines
 from kafka_eos.plan.watermarks import WatermarkStrategy
-from kafka_eos.runtime.operators.process import defines
 
 _MANY: Final = (FlatMap, MapBatches)
 """Nodes whose function gives any number of values."""

@@ -24,7 +24,7 @@ from kafka_eos.api.table import Table, VersionedTable
 from kafka_eos.api.window_functions import all_elements, folding, reducing, since_a_result, windowed
 from kafka_eos.codecs import Counted, KeyCodec, Maybe, WindowedCodec
 from kafka_eos.codecs.type_inspection import checked_class, element, returned, without_none
-from kafka_eos.core.windows import Contents, Window, Windowed
+from kafka_eos.core.windows import Window, Windowed
 from kafka_eos.plan import Node
 from kafka_eos.plan.deduplication import Deduplicate, Distinct
 from kafka_eos.plan.function_checks import expect_iterables, present
@@ -34,6 +34,7 @@ from kafka_eos.plan.retries import Breaker, Retries
 from kafka_eos.plan.triggers import OnClock, OnCount, Trigger
 from kafka_eos.plan.watermarks import WatermarkStrategy
 from kafka_eos.plan.window_assigners import Days, Early, RowCount, Session, Sliding, Tumbling, milliseconds, session
+from kafka_eos.plan.window_contents import Contents
 
 T = TypeVar("T")
 U = TypeVar("U")

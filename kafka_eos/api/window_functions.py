@@ -9,7 +9,8 @@ from typing import Any
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import Counted, Elements
-from kafka_eos.core.windows import Contents, Window, Windowed
+from kafka_eos.core.windows import Window, Windowed
+from kafka_eos.plan.window_contents import Contents
 from kafka_eos.runtime.operators.function_outputs import listed
 
 Element = tuple[Any, tuple[int, int, int]]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import Ttl
 from kafka_eos.core.json_values import Json
-from kafka_eos.core.windows import Contents
 from kafka_eos.plan.nodes import KeyBy, Node, PartialFold
 from kafka_eos.plan.triggers import Trigger
 from kafka_eos.plan.window_assigners import Paned, RowCount, Session, defined
+from kafka_eos.plan.window_contents import Contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -288,3 +288,9 @@ class CoProcessFunction(KeyedFunction[K, U], Generic[K, T, V, U]):
     def process_right(self, key: K, value: V) -> Iterable[U]:
         """Outputs for one record of the second stream."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_right(key, value)")
+
+
+def defines(function: object, method: str) -> bool:
+    """Does a process function define that method of timers itself? ``function`` may be its class."""
+    cls = function if isinstance(function, type) else type(function)
+    return getattr(cls, method, None) is not getattr(TimedFunction, method)

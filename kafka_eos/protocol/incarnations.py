@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import Life, LifeState
 from kafka_eos.core.ids import JobIdentity
 
@@ -44,15 +43,6 @@ def admit(
     if strangers and not take_over:
         return Refuse(tuple(strangers))
     return Proceed(tuple(dict.fromkeys(sign.identity for sign in alive)))
-
-
-def taken_over(ctx: JobContext, place: str) -> str:
-    """Why the life of ``ctx`` stops when its mark in ``place`` was taken away, and what there is to do."""
-    return (
-        f"another life of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, on purpose (--take-"
-        "over, --from a savepoint of this one, doctor --end-life). This one may not write any more; to go back to it, "
-        "make a savepoint of it and begin with that in a directory of its own, with --take-over"
-    )
 
 
 def _over(signs: Iterable[Life]) -> set[JobIdentity | None]:

@@ -24,7 +24,7 @@ from kafka_eos.connectors.kafka.sink.cluster_limits import (
 )
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.sink.kafka_sink import milliseconds
-from kafka_eos.connectors.kafka.source.subscription import topic_name
+from kafka_eos.connectors.kafka.topic_formats import topic_name
 from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term

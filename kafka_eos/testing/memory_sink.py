@@ -16,13 +16,12 @@ from typing import Any, TypeAlias
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.incarnations import taken_over
 
 _Life: TypeAlias = tuple[str, JobIdentity | None]
 _NEVER = Term(1 << 62)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import Kind, Part, Promise
@@ -25,7 +25,6 @@ from kafka_eos.connectors.files.sink.commit_status import Content, Listing, judg
 from kafka_eos.connectors.files.sink.commit_traces import Traces
 from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import JobIdentity
-from kafka_eos.protocol.incarnations import taken_over
 
 
 class FileCommitter:

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import Kind, Part
 from kafka_eos.connectors.files.os_errors import mapped
@@ -31,7 +31,6 @@ from kafka_eos.connectors.files.sink.commit_traces import Traces
 from kafka_eos.connectors.files.sink.s3_names import UploadPromise, part_of
 from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import JobIdentity
-from kafka_eos.protocol.incarnations import taken_over
 
 
 class _ObjectShelf:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.job_names import TransactionalId
@@ -31,7 +31,6 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
 )
 from kafka_eos.core.errors import CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import JobIdentity
-from kafka_eos.protocol.incarnations import taken_over
 
 FENCED_MS: Final = 1_009
 """Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""

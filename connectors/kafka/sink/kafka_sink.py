@@ -45,8 +45,7 @@ from kafka_eos.connectors.kafka.sink.record_sizes import Target
 from kafka_eos.connectors.kafka.sink.shared_clients import LastingClients
 from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, Terms
 from kafka_eos.connectors.kafka.sink.writer import PlainWriter, StagedWriter
-from kafka_eos.connectors.kafka.source.subscription import topic_name
-from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts
+from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts, topic_name
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import token
 from kafka_eos.core.json_values import Json

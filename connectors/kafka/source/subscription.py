@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kafka_eos.connectors.kafka.source.positions import topic_of
+from kafka_eos.connectors.kafka.topic_formats import topic_name
 from kafka_eos.core.errors import ConfigError, InputLost
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json
-
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 _MOST_NAMES: Final = 10
 """Of topics in a message."""
@@ -152,13 +151,3 @@ class Subscription:
             f"topic {topic}, which the job has read, is not there any more: nobody can tell whether all of it was "
             f"read. To go on without it, {go_on} (docs/operations.md, input that is gone)."
         )
-
-
-def topic_name(topic: object) -> str:
-    """ConfigError unless it is a legal Kafka topic name."""
-    if not isinstance(topic, str) or not _NAME.fullmatch(topic) or topic in (".", ".."):
-        raise ConfigError(
-            f"{topic!r} is not a Kafka topic name: use 1 to 249 letters of ASCII, digits, '.', '_' or '-'. "
-            "A source reads all topics that match a pattern if it is written as re.compile(…)."
-        )
-    return topic

@@ -26,6 +26,7 @@ from kafka_eos.runtime.operators.operator_chain import refuser
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+from kafka_eos.audit.tables.plan_cut import refuser_of
 
 PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
 
@@ -41,7 +42,7 @@ class Compared:
 
     def comparable(self, table: DataFrame) -> DataFrame:
         """Without those of which nobody can tell whether they should be there."""
-        unknown = flags.refuser_of("id").isin([*self._scope.cut.refusers()])
+        unknown = refuser_of("id").isin([*self._scope.cut.refusers()])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @cached_property
@@ -69,7 +70,7 @@ class Compared:
         cut = self._scope.cut
         whom = [str(refuser(name)) for name in cut.summed]
         unseen = not {*cut.letters} <= {sink.node for sink in self._seen.marked}
-        return unseen or not self._seen.visible.where(self._is_letter() & flags.refuser_of("id").isin(whom)).isEmpty()
+        return unseen or not self._seen.visible.where(self._is_letter() & refuser_of("id").isin(whom)).isEmpty()
 
     @property
     def free(self) -> bool:

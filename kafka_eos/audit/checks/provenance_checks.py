@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from kafka_eos.runtime.state.timers import Floor
+from kafka_eos.audit.tables.plan_cut import refuser_of
 
 AT = ("topic", "partition", "offset")
 _BY_NUMBER = ("series", "sink")
@@ -137,11 +138,6 @@ def doubtful(sinks: Collection[str], cut: Cut) -> Column:
     )
     alone = F.col("there").isNull() | F.col("should").isNull()
     return F.col("sink").isin([*sinks]) & alone & ~F.col("answered") & fickle
-
-
-def refuser_of(column: str) -> Column:
-    """Who refused the record of a dead letter, from what it calls itself; see ``Chain``."""
-    return F.regexp_extract(column, r"-(\d+)-\d+$", 1)
 
 
 def _compared(cut: Cut) -> list[Column]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F
 
 from kafka_eos.abc.sink import Sink as SinkConnector
 from kafka_eos.audit.tables.unanswered_requests import Unanswered, unanswered, why
@@ -39,6 +41,9 @@ from kafka_eos.plan.deduplication import Deduplicate
 from kafka_eos.runtime.operators import process
 from kafka_eos.runtime.operators.operator_chain import refuser
 from kafka_eos.runtime.operators.process import declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows
 """Nodes that may make none of a row, or several."""
@@ -334,3 +339,8 @@ def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
 def capture(stage: Node) -> Sink:
     nothing = cast("SinkConnector[Any]", None)  # a chain hands batches to outputs by name; it never asks the sink
     return Sink(name=captured(stage.name), where=stage.where, inputs=(stage.name,), sink=nothing)
+
+
+def refuser_of(column: str) -> Column:
+    """Who refused the record of a dead letter, from what it calls itself; see ``Chain``."""
+    return F.regexp_extract(column, r"-(\d+)-\d+$", 1)

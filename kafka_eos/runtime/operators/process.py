@@ -27,7 +27,7 @@ from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
-from kafka_eos.plan.process_functions import OutputTag, TimedFunction
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction, defines
 from kafka_eos.runtime.operators.function_outputs import listed
 from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
 from kafka_eos.runtime.operators.operator_stats import Counted
@@ -327,12 +327,6 @@ def close_function(operator: str, function: Any) -> None:
         function.close()
     except Exception as error:  # noqa: BLE001 (user code may raise anything)
         warnings.warn(f"close of operator {operator!r} raised {told(error)}", RuntimeWarning, stacklevel=2)
-
-
-def defines(function: object, method: str) -> bool:
-    """Does a process function define that method of timers itself? ``function`` may be its class."""
-    cls = function if isinstance(function, type) else type(function)
-    return getattr(cls, method, None) is not getattr(TimedFunction, method)
 
 
 class _Unbound:

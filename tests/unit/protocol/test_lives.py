@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import Life, LifeState, taken_over
 from kafka_eos.core.ids import JobIdentity, Term
-from kafka_eos.protocol.incarnations import Proceed, Refuse, admit, taken_over
+from kafka_eos.protocol.incarnations import Proceed, Refuse, admit
 
 OWN, OTHER, THIRD = JobIdentity("0" * 12), JobIdentity("1" * 12), JobIdentity("2" * 12)
 NOBODY: frozenset[JobIdentity | None] = frozenset()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.checks.provenance_checks import refuser_of
+from kafka_eos.audit.tables.plan_cut import refuser_of
 from kafka_eos.audit.tables.windows.judgeable_windows import Operator
 from kafka_eos.runtime.operators.operator_chain import refuser
 
