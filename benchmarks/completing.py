@@ -38,8 +38,8 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 from kafka_eos.connectors.kafka.rpc.connection import Connection
-from kafka_eos.coordination.commits import AT_ONCE
 from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.epochs import AT_ONCE
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.records import Batch

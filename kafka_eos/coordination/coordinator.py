@@ -20,9 +20,8 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.state import InFlight, StateHandle
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
-from kafka_eos.coordination.commits import Finisher
 from kafka_eos.coordination.dead_letter_counts import Refusals
-from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.epochs import Epochs, Finisher
 from kafka_eos.coordination.first_start import FirstStart
 from kafka_eos.coordination.incarnations import Lives
 from kafka_eos.coordination.inputs import Inputs

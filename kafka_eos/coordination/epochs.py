@@ -7,17 +7,35 @@ first commit.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
-from kafka_eos.abc.committer import Committable, Probe
+from kafka_eos._util.failpoints import hit
+from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos.abc.committer import (
+    Announces,
+    CommitsTogether,
+    Committable,
+    Committer,
+    Outcome,
+    Probe,
+    committed,
+    probed,
+)
+from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.commits import Finisher
 from kafka_eos.coordination.dead_letter_counts import Refusals
 from kafka_eos.coordination.incarnations import Lives
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
-from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.coordination.terms import now_ms
+from kafka_eos.core.errors import CommittableLost, ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
@@ -138,3 +156,156 @@ def _remembered(
     silent = remembering - {each.scope for each in committables}
     known = (*before.committables, *before.remembered)
     return tuple(Committable(each.scope, each.payload, each.records) for each in known if each.scope in silent)
+
+
+# ---------------------------------------------------------------- the commits of an epoch
+#
+# Finish a decided epoch: probe everything, then commit everything, then write the receipt.
+#
+# Rule: nothing is committed before all committables of the epoch have been probed, and the answer of ``protocol`` is
+# carried out as it is: this module decides nothing. Probes, and commits, of several committables run at the same time,
+# and one that fails does not keep the others from their answers. A committer that commits together is asked once for
+# all that it has.
+
+
+T = TypeVar("T")
+
+
+AT_ONCE = 16
+"""Committables that are probed, or committed, at the same time."""
+
+
+class Stopwatch:
+    """When the commits of an epoch began and ended, by sink; from any thread."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Committable, float, float]] = []
+
+    @contextmanager
+    def measuring(self, some: Sequence[Committable]) -> Iterator[None]:
+        """What is done within is the commit of these. Kept if it comes to its end."""
+        began = time.time()
+        yield
+        ended = time.time()
+        self._seen += [(committable, began, ended) for committable in some]
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """First beginning and last end since it was asked last. What has no sink's name has that of its scope."""
+        seen, self._seen = self._seen, []
+        found: dict[str, tuple[float, float]] = {}
+        for committable, began, ended in seen:
+            for name in committable.by_sink or (committable.scope,):
+                first, last = found.get(name, (began, ended))
+                found[name] = min(first, began), max(last, ended)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Finisher:
+    """Commits with the plan's committers, by scope; at most ``at_once`` requests are on their way."""
+
+    storage: CheckpointStorage
+    committers: Mapping[str, Committer]
+    patience: Patience
+    at_once: int = AT_ONCE
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def probe(self, committables: Sequence[Committable]) -> list[Probe]:
+        """What became of each, in their order; waits as long as a server does not answer."""
+        groups = self._groups(committables, range(len(committables)))
+        answers = self._all([partial(self._probe, [committables[i] for i in group]) for group in groups])
+        hit("commit.probe")
+        return _in_order(groups, answers)
+
+    def commit(self, committables: Sequence[Committable], decision: Commit) -> list[Outcome]:
+        """Commit all, begun in the decided order. Returns outcomes in the order of ``committables``.
+
+        The first, which is the most urgent, goes alone: should it be lost after all, nothing else of the epoch is
+        committed, and the epoch can be revoked. Raises RestartFromCheckpoint if one is lost: the next recovery probes
+        again and decides.
+        """
+        hit("commit.before")
+        groups = self._groups(committables, decision.order)
+        some = [[committables[i] for i in group] for group in groups]
+        answers = [self._commit(group, decision) for group in some[:1]]
+        answers += self._all([partial(self._another, group, decision) for group in some[1:]])
+        hit("commit.after")
+        self._announce(committables, decision)
+        return _in_order(groups, answers)
+
+    def _groups(self, committables: Sequence[Committable], order: Iterable[int]) -> list[list[int]]:
+        """Indices of what is asked for in one call, in this order of their first."""
+        groups: dict[str | int, list[int]] = {}
+        for index in order:
+            committable = committables[index]
+            together = isinstance(self._committer(committable), CommitsTogether)
+            groups.setdefault(committable.scope if together else index, []).append(index)
+        return list(groups.values())
+
+    def _announce(self, committables: Sequence[Committable], decision: Commit) -> None:
+        for scope in dict.fromkeys(committable.scope for committable in committables):
+            committer = self.committers[scope]
+            if isinstance(committer, Announces):
+                some = [committable for committable in committables if committable.scope == scope]
+                announce = partial(committer.announce, decision.permit, some)
+                self.patience.until_answered(f"announce epoch {decision.permit.epoch} in {scope}", announce)
+
+    def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The results of all, begun in this order. Raises what one has raised, once every one has ended."""
+        if len(calls) < 2 or self.at_once == 1:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(min(self.at_once, len(calls)), thread_name_prefix="finish") as pool:
+            running = [pool.submit(call) for call in calls]
+        failures = [error for each in running if (error := each.exception()) is not None]
+        # That one was told to stop waiting says less than what another one knows.
+        for error in sorted(failures, key=lambda error: isinstance(error, Interrupted)):
+            raise error
+        return [each.result() for each in running]
+
+    def _probe(self, some: Sequence[Committable]) -> Sequence[Probe]:
+        committer, scope = self._committer(some[0]), some[0].scope
+        return self.patience.until_answered(f"probe {scope}", lambda: probed(committer, some))
+
+    def _another(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
+        hit("commit.between")
+        return self._commit(some, decision)
+
+    def _commit(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
+        committer, scope = self._committer(some[0]), some[0].scope
+        try:
+            with self.watch.measuring(some):
+                return self.patience.until_answered(
+                    f"commit {scope}", lambda: committed(committer, decision.permit, some)
+                )
+        except CommittableLost as error:
+            raise RestartFromCheckpoint(f"epoch {decision.permit.epoch}: {error}") from error
+
+    def write_receipt(self, manifest: Manifest, outcomes: Sequence[Outcome]) -> None:
+        """Record that everything of the epoch is committed: the epoch before it is no longer needed."""
+        hit("receipt.before")
+        records.publish(
+            self.storage,
+            records.Receipt(
+                job=manifest.job,
+                epoch=manifest.epoch,
+                term=manifest.term,
+                created_at=now_ms(),
+                outcomes=tuple(outcomes),
+            ),
+        )
+        hit("receipt.after")
+
+    def _committer(self, committable: Committable) -> Committer:
+        try:
+            return self.committers[committable.scope]
+        except KeyError:
+            raise ConfigError(
+                f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline has no sink there "
+                "any more. Run the previous version of the pipeline until it stops by itself, then change it."
+            ) from None
+
+
+def _in_order(groups: Sequence[Sequence[int]], answers: Sequence[Sequence[T]]) -> list[T]:
+    """The answers to groups of indices, by index."""
+    found = {i: each for group, some in zip(groups, answers, strict=True) for i, each in zip(group, some, strict=True)}
+    return [found[index] for index in sorted(found)]

@@ -20,7 +20,7 @@ from kafka_eos.abc.committer import Standing
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.epochs import Finisher
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fatal, Fenced, RestartFromCheckpoint
 from kafka_eos.core.ids import Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, authorize, undecidable

@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.connection import Connection
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.epochs import Finisher
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.commit import Commit, authorize
 from kafka_eos.storage.job_storage import MemoryStorage

@@ -36,7 +36,7 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import LifeState
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
-from kafka_eos.coordination.commits import Finisher
+from kafka_eos.coordination.epochs import Finisher
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch

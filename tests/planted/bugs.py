@@ -18,8 +18,7 @@ import kafka_eos.storage.local_files as disk
 from kafka_eos.abc.committer import Outcome
 from kafka_eos.connectors.files import FileCommitter
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.coordination.commits import Finisher
-from kafka_eos.coordination.epochs import Epochs
+from kafka_eos.coordination.epochs import Epochs, Finisher
 from kafka_eos.coordination.recovery import Recovery
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.protocol import retention as rules

@@ -12,8 +12,8 @@ import pytest
 from kafka_eos._util.retry import Patience
 from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.coordination import commits
-from kafka_eos.coordination.commits import Finisher, Stopwatch
+from kafka_eos.coordination import epochs as commits
+from kafka_eos.coordination.epochs import Finisher, Stopwatch
 from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
