@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, no_job, settings_of
 from kafka_eos.config.settings import seconds
-from kafka_eos.coordination import elsewhere
+from kafka_eos.coordination import job_status as elsewhere
 from kafka_eos.coordination.job_lock import is_held
 from kafka_eos.coordination.job_status import Standing, standing
 from kafka_eos.coordination.status_file import STATUS, read_status

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kafka_eos.coordination.elsewhere import leads_here, stands
 from kafka_eos.coordination.heartbeats import Heartbeat
-from kafka_eos.coordination.job_status import Standing
+from kafka_eos.coordination.job_status import Standing, leads_here, stands
 from kafka_eos.protocol.standby import Ending
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
