@@ -28,9 +28,8 @@ from kafka_eos.coordination.inputs import Inputs
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.progress import Reporter
-from kafka_eos.coordination.recovery import Recovery, Undecided
+from kafka_eos.coordination.recovery import Recovery, StoredState, Undecided
 from kafka_eos.coordination.sinks import Outputs
-from kafka_eos.coordination.stored import StoredState
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.plan import Plan

@@ -6,11 +6,13 @@ Rule: it opens the newest manifests alone and reads no state file, so its time d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Patience
 from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.epochs import Epochs
@@ -18,12 +20,13 @@ from kafka_eos.coordination.incarnations import Lives
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.sinks import Outputs
-from kafka_eos.coordination.stored import StoredState
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, undecidable
 from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, finished, next_epoch, resolve, settle
 from kafka_eos.storage import job_records as records
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import verification as verify
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
@@ -161,3 +164,46 @@ class Recovery:
         if open_ := [probe.detail for probe in probes if probe.standing is Standing.PREPARED]:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes
+
+
+# ---------------------------------------------------------------- state files
+#
+# The state files of decided epochs: are they there, and are they what was written?
+#
+# Rule: a store that is away for a moment looks empty. A file is taken for missing only after the store has shown that
+# it is there, by the claim of this term.
+
+
+class StoredState:
+    """``ensure_there`` raises OSError if the store is away, Fenced if it belongs to a newer term."""
+
+    def __init__(self, storage: JobStorage, ensure_there: Callable[[], None]) -> None:
+        self._storage, self._ensure_there = storage, ensure_there
+
+    def missing(self, manifest: Manifest) -> list[str]:
+        """Files of an epoch that are missing or of another size, in words. None of them is read."""
+        files = _files(manifest)
+        if not verify.look_at_files(self._storage, files):
+            return []
+        self._ensure_there()
+        return [str(problem) for problem in verify.look_at_files(self._storage, files)]
+
+    def ensure_complete(self, manifest: Manifest) -> None:
+        """CorruptCheckpoint, with the name of each file of a committed epoch that is missing or of another size."""
+        self._refuse(manifest.id, verify.look_at_files(self._storage, _files(manifest)))
+
+    def ensure_whole(self, epoch: EpochId, files: Mapping[str, FileRef], told: verify.Progress = verify.nobody) -> None:
+        """As ``ensure_complete``, of every byte of these files of a committed epoch. Raises what ``told`` raises."""
+        self._refuse(epoch, verify.verify_files(self._storage, files, told))
+
+    def _refuse(self, epoch: EpochId, problems: Sequence[verify.Problem]) -> None:
+        if problems:
+            self._ensure_there()
+            raise CorruptCheckpoint(
+                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
+                f"the named objects from a copy of {paths.SHARED}/; going back further would duplicate its output."
+            )
+
+
+def _files(manifest: Manifest) -> dict[str, FileRef]:
+    return records.named_files(manifest.states, manifest.in_flight)

@@ -23,7 +23,7 @@ from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.dead_letter_counts import Refusals
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.stored import StoredState
+from kafka_eos.coordination.recovery import StoredState
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.json_values import Positions
