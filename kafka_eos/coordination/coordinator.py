@@ -27,8 +27,7 @@ from kafka_eos.coordination.incarnations import Lives
 from kafka_eos.coordination.inputs import Inputs
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
-from kafka_eos.coordination.progress import Reporter
-from kafka_eos.coordination.recovery import Recovery, StoredState, Undecided
+from kafka_eos.coordination.recovery import Recovery, Reporter, StoredState, Undecided
 from kafka_eos.coordination.sinks import Outputs
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json, Positions
