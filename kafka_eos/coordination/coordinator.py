@@ -23,11 +23,11 @@ from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination.dead_letter_counts import Refusals
 from kafka_eos.coordination.epochs import Epochs, Finisher
 from kafka_eos.coordination.incarnations import Lives
-from kafka_eos.coordination.inputs import Inputs
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.recovery import FirstStart, Recovery, Reporter, StoredState, Undecided
 from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.sources import Inputs
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.plan import Plan

@@ -21,10 +21,10 @@ from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.epochs import Epochs
 from kafka_eos.coordination.incarnations import Lives
-from kafka_eos.coordination.inputs import Inputs
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.sources import Inputs
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json

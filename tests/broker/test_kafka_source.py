@@ -27,8 +27,7 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.client.librdkafka import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.source import topic_survey as survey
-from kafka_eos.coordination.inputs import Inputs
-from kafka_eos.coordination.sources import Sources
+from kafka_eos.coordination.sources import Inputs, Sources
 from kafka_eos.core.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions

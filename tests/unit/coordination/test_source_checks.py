@@ -16,7 +16,7 @@ from kafka_eos._util.retry import Patience
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.coordination.inputs import Inputs
+from kafka_eos.coordination.sources import Inputs
 from kafka_eos.core.errors import ConfigError
 from tests.answering import Answering
 from tests.avro_witness import Schema, record
