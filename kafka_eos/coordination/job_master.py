@@ -25,12 +25,11 @@ from kafka_eos.coordination.dead_letter_counts import Refusals
 from kafka_eos.coordination.disk_space import expect_room, is_full
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock, state_locks
-from kafka_eos.coordination.observers import Observers
 from kafka_eos.coordination.refused import RefusedFile
 from kafka_eos.coordination.request_queue import Desk
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.coordination.standby import Standby
-from kafka_eos.coordination.status_file import Observer, StatusFile
+from kafka_eos.coordination.status_file import Observer, Observers, StatusFile
 from kafka_eos.coordination.time_unit_check import Units
 from kafka_eos.core.errors import (
     CommittableLost,

@@ -15,8 +15,7 @@ from kafka_eos import Pipeline
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_master import JobMaster
-from kafka_eos.coordination.observers import Observers
-from kafka_eos.coordination.status_file import Observer, read_status
+from kafka_eos.coordination.status_file import Observer, Observers, read_status
 from kafka_eos.monitoring.metrics.job_observer import Observed
 from kafka_eos.testing import ListSource, MemorySink
 from tests.waiting import PATIENCE, eventually
