@@ -21,11 +21,10 @@ from typing import cast
 from kafka_eos._util.retry import Interrupted, Patience
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.dead_letter_counts import Refusals, RefusedFile
 from kafka_eos.coordination.disk_space import expect_room, is_full
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock, state_locks
-from kafka_eos.coordination.refused import RefusedFile
 from kafka_eos.coordination.request_queue import Desk
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.coordination.standby import Standby

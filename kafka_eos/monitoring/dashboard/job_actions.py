@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from kafka_eos.coordination import job_requests as requests
-from kafka_eos.coordination.refused import read_refused
+from kafka_eos.coordination.dead_letter_counts import read_refused
 from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.monitoring.dashboard import job_directories as reading
 from kafka_eos.monitoring.dashboard.refused_records import letters

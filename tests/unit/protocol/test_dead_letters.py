@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.coordination.dead_letter_counts import Refusals
-from kafka_eos.coordination.refused import Refused
+from kafka_eos.coordination.dead_letter_counts import Refusals, Refused
 from kafka_eos.core.errors import TooManyDeadLetters
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.record_preview import Inside
