@@ -55,7 +55,7 @@ from kafka_eos.core import errors
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.records import BEGINNING, RawRecord
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.embedded.run import run
+from kafka_eos.embedded.supervisor import run
 from kafka_eos.monitoring.metrics.catalogue import METRICS
 from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead
 from kafka_eos.runtime.program import load

@@ -183,7 +183,7 @@ class Pipeline(Draft):
         if engine is not None:
             engine.run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
             return
-        from kafka_eos.embedded.run import run
+        from kafka_eos.embedded.supervisor import run
 
         run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
 

@@ -18,7 +18,7 @@ from kafka_eos.abc.source import Bounded
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
 from kafka_eos.core.ids import AppRef, Term
-from kafka_eos.embedded.run import run as run_embedded
+from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.monitoring.metrics.job_observer import Observed
 from kafka_eos.monitoring.terminal.event_log import EventLog
 from kafka_eos.monitoring.terminal.exit_codes import EXIT_ALL_REFUSED, explained

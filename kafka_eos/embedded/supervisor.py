@@ -163,3 +163,24 @@ class Supervisor:
 
     def _wake(self) -> None:
         self._events.put(StopExpired() if self._job_master.expired.is_set() else StopRequested())
+
+
+# ---------------------------------------------------------------- the door
+#
+# The front door of the embedded engine.
+
+
+def run(
+    plan: Plan,
+    app: AppRef,
+    settings: Settings,
+    *,
+    observers: tuple[Observer, ...] = (),
+    until_caught_up: bool = False,
+) -> None:
+    """Run ``plan``, which the workers load from ``app``, until it is stopped (SIGTERM, SIGINT).
+
+    With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises
+    UserError for what the user must change, Fatal for what only a person can decide, JobLocked if it runs already.
+    """
+    Supervisor(plan, app, settings, observers, until_caught_up).run()

@@ -60,7 +60,7 @@ class SparkEngine:
         """Run ``plan``, which tasks load from ``app``, until it is stopped (SIGTERM, SIGINT).
 
         With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises as
-        ``kafka_eos.embedded.run``, and ConfigError for what the engine or the session cannot do.
+        ``kafka_eos.embedded.supervisor``, and ConfigError for what the engine or the session cannot do.
         """
         levels(plan)
         with sessions.session_for(self._session, self._master, plan.name) as session:

@@ -18,7 +18,7 @@ from uuid import uuid4
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer
 from kafka_eos.core.ids import AppRef
-from kafka_eos.embedded.run import run as run_embedded
+from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.program import load
 from kafka_eos.spark import SparkEngine
