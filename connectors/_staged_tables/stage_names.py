@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.abc.committer import Standing
+from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -148,3 +150,31 @@ def stage(of: uuid.UUID) -> str:
 def transaction(of: uuid.UUID) -> str:
     """The name of a prepared transaction, and of the connection that writes it."""
     return f"kafka_eos_{of.hex}"
+
+
+# ---------------------------------------------------------------- what a database lacks of a life
+#
+# What a database lacks of what a life of a job has committed there. Pure; see ``interfaces.Remembers``.
+
+
+def lacking(
+    scope: str, mark: Mark | None, newest: EpochId, standings: Collection[Standing], last: Epoch | None
+) -> str | None:
+    """For people; None if nothing is missing.
+
+    ``mark``       that of the life; None if the database has none
+    ``newest``     the newest epoch that the life has finished
+    ``standings``  of the newest rows that the life has committed there up to then, as they are now
+    ``last``       the newest epoch that the database tells of; None if it tells of none
+    """
+    if mark is None:
+        return f"{scope} has nothing of this job" if standings else None
+    if mark.over:  # the job is told so when it looks for its mark
+        return None
+    if mark.term < newest.term:
+        return f"{scope} has term {mark.term} of this job at most"
+    if last is not None and last > newest.epoch:
+        return f"{scope} has epoch {last} of this job already"
+    if {*standings} <= {Standing.COMMITTED}:
+        return None
+    return f"{scope} has not all that is committed up to epoch {newest}"

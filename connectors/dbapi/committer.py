@@ -16,8 +16,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import Life as Sign
 from kafka_eos.connectors._staged_tables.incarnation_markers import Open, expect_held, signs
 from kafka_eos.connectors._staged_tables.probe_details import detail
-from kafka_eos.connectors._staged_tables.remembering import lacking
-from kafka_eos.connectors._staged_tables.stage_names import Life, Promise
+from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, lacking
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.database import Connection, Database, Session
 from kafka_eos.connectors.dbapi.staging_catalog import ABORTED, COMMITTED, STAGES, Books, Entry, stage

@@ -20,7 +20,6 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import Life as Sign
 from kafka_eos.connectors._staged_tables.incarnation_markers import Open, expect_held, signs
 from kafka_eos.connectors._staged_tables.probe_details import detail
-from kafka_eos.connectors._staged_tables.remembering import lacking
 from kafka_eos.connectors._staged_tables.stage_names import (
     COMMITTER,
     WRITER,
@@ -28,6 +27,7 @@ from kafka_eos.connectors._staged_tables.stage_names import (
     Promise,
     Strategy,
     application,
+    lacking,
     stage,
 )
 from kafka_eos.connectors.postgres.connection import Connection, Connections, Database, mapped

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_eos.abc.committer import Standing
 from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
-from kafka_eos.connectors._staged_tables.remembering import lacking
+from kafka_eos.connectors._staged_tables.stage_names import lacking
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 NEWEST = EpochId(Epoch(5), Term(3))
