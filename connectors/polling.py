@@ -60,7 +60,7 @@ class PollingSource(ABC, Generic[T]):
         """The value of a record. What it raises refuses the record."""
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``interfaces.Source``."""
+        """See ``abc.Source``."""
         there = _checked_splits(self)
         for split, position in (known or {}).items():
             if split not in there:
@@ -76,7 +76,7 @@ class PollingSource(ABC, Generic[T]):
         return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
 
     def ends(self, ctx: JobContext) -> Positions:
-        """See ``interfaces.Source``."""
+        """See ``abc.Source``."""
         return {split: _position(offsets.stop) for split, offsets in _checked_splits(self).items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[T]:

@@ -124,7 +124,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other_package(wheel: P
 def test_the_wheel_holds_the_data_that_the_code_reads(wheel: Path) -> None:
     shipped = contents(wheel)
 
-    assert {"kafka_eos/py.typed", "kafka_eos/devbroker/jars.sha256"} <= shipped.keys()
+    assert {"kafka_eos/py.typed", "kafka_eos/_util/jvm/jars.sha256"} <= shipped.keys()
     assert [name for name in shipped if name.startswith("kafka_eos/schemas/") and name.endswith(".avsc")]
     assert [name for name in shipped if name.endswith(".dist-info/licenses/LICENSE")]
 

@@ -209,7 +209,7 @@ class LakeCommitter:
         return Life(identity, self._table.text, "its mark", None if fence in (None, OVER) else Term(fence), state)
 
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """See ``interfaces.Remembers``."""
+        """See ``abc.Remembers``."""
         seen = self._table.look(LakeLife(ctx.job, ctx.identity))
         promises = (Promise.read(each.payload) for each in committables)
         there = [promise.part.epoch for promise in promises if promise.table == seen.table]

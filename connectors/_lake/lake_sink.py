@@ -114,7 +114,7 @@ class LakeSink(Unmarked, Generic[T]):
         return self._scope
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if the table cannot be reached."""
+        """At start; see ``abc.Sink``. Raises Retryable if the table cannot be reached."""
         token(ctx.job, "the job's name")
         with expecting(self._table.needs):
             self._table.expect_reachable()
@@ -144,7 +144,7 @@ class LakeSink(Unmarked, Generic[T]):
             store.delete(trial)
 
     def identity(self) -> str:
-        """See ``interfaces.OneScope``: the epoch that a table's log names is that of all its sinks."""
+        """See ``abc.OneScope``: the epoch that a table's log names is that of all its sinks."""
         return self._table.identity()
 
     def writer(self, ctx: TaskContext) -> FileWriter:

@@ -70,7 +70,7 @@ class OutboxSink(Generic[T]):
         return "what a receiver has is not to be read; compare the keys that it has seen"
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         refused = "is set aside, and later rows of its key go without it" if self._rules.set_aside else "stops the job"
         return (
             "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
@@ -92,7 +92,7 @@ class OutboxSink(Generic[T]):
         return f"{self.kind}:{self._name}@{self._place.text}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if nobody answers."""
+        """At start; see ``abc.Sink``. Raises Retryable if nobody answers."""
         notices, receiver = self._checked(ctx), self._receiver()
         try:
             receiver.look()
@@ -108,7 +108,7 @@ class OutboxSink(Generic[T]):
             raise ConfigError(f"rows for {self._name} cannot wait in the outbox: {error}") from error
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         return f"Check that {self._name} runs and lets this job in"
 
     def writer(self, ctx: TaskContext) -> FileWriter:

@@ -9,7 +9,7 @@ from kafka_eos.codecs import codec_for
 
 
 class Unmarked:
-    """A part of such a sink; see ``interfaces.AuditableTable``."""
+    """A part of such a sink; see ``abc.AuditableTable``."""
 
     @property
     def audit_marked(self) -> bool:

@@ -154,7 +154,7 @@ def transaction(of: uuid.UUID) -> str:
 
 # ---------------------------------------------------------------- what a database lacks of a life
 #
-# What a database lacks of what a life of a job has committed there. Pure; see ``interfaces.Remembers``.
+# What a database lacks of what a life of a job has committed there. Pure; see ``abc.Remembers``.
 
 
 def lacking(

@@ -120,7 +120,7 @@ class DbApiCommitter:
         return signs(self._scope, marks, [Open(of.identity, stage(of.id), of.term, of.age) for of in entries])
 
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """See ``interfaces.Remembers``."""
+        """See ``abc.Remembers``."""
         life, promises = Life(ctx.job, ctx.identity), [Promise.read(each.payload) for each in committables]
         with self._asking(f"look into {self._scope}") as session:
             mark = self._books.mark(session, life)

@@ -71,7 +71,7 @@ class DbApiSink(Unmarked, Generic[T]):
         return Guarantee.EXACTLY_ONCE
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         return (
             "each row is written twice: into a staging table, and from there into the table, in the commit",
             "the commit holds the locks of its rows while it lasts; a process that is frozen in it keeps them",
@@ -94,7 +94,7 @@ class DbApiSink(Unmarked, Generic[T]):
         return f"dbapi:{self._database.name}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if the database cannot be reached."""
+        """At start; see ``abc.Sink``. Raises Retryable if the database cannot be reached."""
         token(ctx.job, "the job's name")
         database, what = self._database, f"look at {self._target} in {self._database.name}"
         with database.mapped(Retryable, what), database.connected() as connection:
@@ -116,7 +116,7 @@ class DbApiSink(Unmarked, Generic[T]):
         return []
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         connect = f"{type(self._database).__name__}.connect"
         return f"Check that the database runs there and lets this job in: {connect} says where and as whom"
 

@@ -50,7 +50,7 @@ class DeltaSink(LakeSink[T]):
         super().__init__(DeltaLog(place), f"delta:{place.text}", value, create, by, key, delete)
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         if self._key:
             return replacing("version")
         return (
@@ -60,7 +60,7 @@ class DeltaSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         return f"Check {self._place.advice}"
 
     def describe(self) -> Mapping[str, Json]:

@@ -74,7 +74,7 @@ class HttpSink(OutboxSink[T]):
         return f"HttpSink({self._name!r})"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if nobody answers at the address."""
+        """At start; see ``abc.Sink``. Raises Retryable if nobody answers at the address."""
         notices = [*super().check(ctx)]
         if self._is_plain:
             notices.append(f"{self._name} is not encrypted: whoever is on the way reads rows and headers")

@@ -65,7 +65,7 @@ class IcebergSink(LakeSink[T]):
         super().__init__(IcebergTable(catalog, table, properties), scope, value, create, by, key, delete)
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         if self._key:
             return replacing("snapshot")
         return (
@@ -75,7 +75,7 @@ class IcebergSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         return (
             f"Check that catalog {self._catalog!r} and the store of its tables run there and let this job in: "
             f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"

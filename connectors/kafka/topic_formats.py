@@ -27,7 +27,7 @@ def expect_readable(*codecs: Any) -> Sequence[str]:
 
 
 def expect_ready(*codecs: Any) -> Sequence[str]:
-    """Can each of them write? See ``interfaces.Checked``; returns the notices of all."""
+    """Can each of them write? See ``abc.Checked``; returns the notices of all."""
 
     def said() -> Iterator[str]:
         for codec in codecs:

@@ -33,7 +33,7 @@ class StoredFiles(Protocol):
 
 
 class CheckpointStorage(StoredFiles, Protocol):
-    """Durable objects of one job. Names come from ``checkpoints.paths`` only."""
+    """Durable objects of one job. Names come from ``storage.object_names`` only."""
 
     def publish(self, name: str, data: bytes) -> None:
         """Create ``name`` with ``data``: all or nothing, durable on return. FileExistsError if it exists."""

@@ -892,7 +892,8 @@ class WindowedStream(Upstream, Generic[K, T]):
         return self._windowed(name, contents, element(returned(fn)))
 
     def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
-        """The ``n`` values of a window for which ``by`` is greatest, the greatest first: ``kafka_eos.api.aggregates.top``.
+        """The ``n`` values of a window for which ``by`` is greatest, the greatest first:
+        ``kafka_eos.api.aggregates.top``.
 
         A window keeps that many values, and no others.
         """

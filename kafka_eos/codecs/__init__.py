@@ -1,4 +1,4 @@
-"""Codecs: how values become bytes in topics and in state. Open ``json.py`` for the default one.
+"""Codecs: how values become bytes in topics and in state. Open ``codecs/json_codec.py`` for the default one.
 
 ``codec_for`` is for topics, ``state_codec`` for state, ``wire_codec`` for rows that change subtasks. All take a type;
 whoever needs more passes a codec. What ``avro`` gives becomes one in a topic, by ``topic_codec``.

@@ -313,7 +313,7 @@ class Settings(BaseModel):
         return self._origins.get(name, "default")
 
     def checkpoints_of(self, job: str) -> Path | str:
-        """Where the job's durable objects are, for ``checkpoints.opening``: an absolute path, or an address."""
+        """Where the job's durable objects are, for ``storage.storage_factory``: an absolute path, or an address."""
         if job in _OWN and self.checkpoint_dir in (LOCAL, LOCAL.absolute()):
             raise ConfigError(
                 f"{LOCAL}/{job} belongs to the command kafka-eos {job}: give the pipeline "
@@ -344,7 +344,7 @@ class Settings(BaseModel):
         return host.strip("[]"), int(port)
 
     def state_options(self) -> Mapping[str, Any]:
-        """Arguments of ``state.options.StateOptions.of``."""
+        """Arguments of ``runtime.state.rocksdb_options.StateOptions.of``."""
         return {
             "memory": self.state_memory,
             "profile": self.state_profile,

@@ -1,7 +1,7 @@
 """The lives of one job's name, as the sinks and sources of the plan tell of them.
 
-I/O around ``protocol.lives``. Rule: a life leaves its mark before it writes, and looks for others before and after;
-of two that begin at the same moment at least one sees the other. One that is refused takes its mark away again.
+I/O around ``protocol.incarnations``. Rule: a life leaves its mark before it writes, and looks for others before and
+after; of two that begin at the same moment at least one sees the other. One that is refused takes its mark away again.
 """
 
 from __future__ import annotations

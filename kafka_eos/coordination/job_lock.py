@@ -1,6 +1,6 @@
 """The first line against two supervisors of one job: an advisory lock that dies with its process.
 
-The lock is for a friendly refusal; safety does not rest on it but on terms (``coordinator.term``), which also
+The lock is for a friendly refusal; safety does not rest on it but on terms (``coordination.terms``), which also
 hold where locks do not work, such as some network file systems.
 """
 

@@ -3,8 +3,8 @@
 The engine brings ``attempt`` (one term: recover, run epochs), ``release`` (nothing of a failed attempt runs any more)
 and ``wake`` (look at ``stopping`` and ``expired``); lock, signals, observers, failures in a row and the end are here.
 
-Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.core.errors``. A user's error or a fatal
-one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times in a row.
+Rule: what ends an attempt decides what happens next, by its place in ``kafka_eos.core.errors``. A user's error or a
+fatal one ends the job at once; everything else goes back to the last decided epoch, a bounded number of times in a row.
 """
 
 from __future__ import annotations

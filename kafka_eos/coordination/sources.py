@@ -31,7 +31,7 @@ class Sources:
         self._sources = sources
 
     def discover(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> Answers:
-        """See ``interfaces.Source.discover``; by source the positions, or why there are none now."""
+        """See ``abc.Source.discover``; by source the positions, or why there are none now."""
 
         def together(first: AskedTogether, names: Sequence[str]) -> Sequence[Answer]:
             return first.discover_all(ctx, [(self._sources[name], known[name]) for name in names])
@@ -39,7 +39,7 @@ class Sources:
         return self._ask(ctx, list(known), together, lambda name: self._sources[name].discover(ctx, known[name]))
 
     def ends(self, ctx: JobContext, names: Sequence[str]) -> Answers:
-        """See ``interfaces.Source.ends``."""
+        """See ``abc.Source.ends``."""
 
         def together(first: AskedTogether, names: Sequence[str]) -> Sequence[Answer]:
             return first.ends_all(ctx, [self._sources[name] for name in names])
@@ -49,7 +49,7 @@ class Sources:
     def tell(
         self, ctx: JobContext, epoch: EpochId, positions: Mapping[str, Positions], patience: Patience
     ) -> dict[str, Exception]:
-        """Pass committed positions on; see ``interfaces.Source.completed``. Who could not be told, and why.
+        """Pass committed positions on; see ``abc.Source.completed``. Who could not be told, and why.
 
         The first of a server that has no answer now speaks for the rest: each would wait for as long. Nobody waits once
         the job is told to stop.
@@ -164,7 +164,7 @@ class Inputs:
         """Of these sources, whose positions are verified, or looked up where they have none.
 
         Those of a table that has none get the ends that it has now, and those of a source that another one is after the
-        end that it has for good: see ``protocol.bootstrap``.
+        end that it has for good: see ``protocol.source_dependencies``.
         """
         asked = {name: None if at is None else bootstrap.plain(at) for name, at in known.items()}
         found = until_all_answer(

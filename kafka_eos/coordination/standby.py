@@ -1,7 +1,7 @@
 """Stands by while another supervisor leads the job, until it is this one's turn.
 
 Rule: whoever leads holds the lock of its machine and gives heartbeats; both are for liveness alone. What must not
-happen twice is kept apart by terms (``coordinator.term``), also if two believe that they lead.
+happen twice is kept apart by terms (``coordination.terms``), also if two believe that they lead.
 """
 
 from __future__ import annotations

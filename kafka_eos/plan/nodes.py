@@ -100,7 +100,7 @@ class Source(Node):
     on_error: OnError = "stop"
     attribution: Attribution = field(default_factory=Attribution)
     after: str | None = None
-    """The source that is read to its end before this one is begun; see ``protocol.bootstrap``."""
+    """The source that is read to its end before this one is begun; see ``protocol.source_dependencies``."""
 
     @property
     def time_rules(self) -> Json:
@@ -111,7 +111,7 @@ class Source(Node):
 class Table(Source):
     """A source whose rows are what keys have now: ``key`` and ``value`` of each, None for nothing any more.
 
-    It is read to its end before the streams that are joined with it; see ``protocol.bootstrap``.
+    It is read to its end before the streams that are joined with it; see ``protocol.source_dependencies``.
     """
 
     kind: ClassVar[str] = "table"

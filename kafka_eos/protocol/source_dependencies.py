@@ -9,7 +9,7 @@ checkpoint, and goes with its split to whoever reads it next. A split that is fo
 stands in the positions of a source that another one is after; there it is the end that the source has for good.
 
 Beside them stands where the split was read first, and which joins have got its rows since. A join that is not among
-them would look into a table without what was read before it came: see ``coordinator.origin``.
+them would look into a table without what was read before it came: see ``coordination.savepoint_start``.
 
 Rules: what counts are the positions of an epoch that is decided, and an epoch that is decided while anybody waits has
 left nothing under way. So rows of a table up to its end are in the state of its joins before a row of the stream is

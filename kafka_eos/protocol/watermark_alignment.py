@@ -1,4 +1,4 @@
-"""Which splits wait for slower ones: watermark alignment. (``protocol.alignment`` is that of barriers.)
+"""Which splits wait for slower ones: watermark alignment. (``protocol.barrier_alignment`` is that of barriers.)
 
 Pure. The splits of one group wait for the slowest of them: one that is further ahead than it may be is not read.
 Rules: the slowest itself is never ahead, so one of those that are waited for can always be read; nobody waits for a

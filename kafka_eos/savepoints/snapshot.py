@@ -1,7 +1,7 @@
 """The state that a savepoint or a checkpoint holds, decoded.
 
-Values come out as the stored codecs and schemas say (see ``schemas.stored``), keys as what they were. A place of a
-state with namespaces or entries (maps, lists) is a tuple that begins with the key.
+Values come out as the stored codecs and schemas say (see ``codecs.operator_state.stored_codecs``), keys as what they
+were. A place of a state with namespaces or entries (maps, lists) is a tuple that begins with the key.
 
 Rule: reading changes nothing that is stored. Rows are streamed; only checkpoints of the memory backend are sorted in
 memory, a state at a time.

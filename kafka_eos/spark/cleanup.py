@@ -1,7 +1,7 @@
 """What is done between two epochs of a term: old epochs go, and output that nobody will commit is aborted.
 
-Rule: ``protocol.housekeeping`` says when. Aborting fences every producer of the term, those of prepared output too, so
-nothing may be on its way.
+Rule: ``protocol.cleanup_schedule`` says when. Aborting fences every producer of the term, those of prepared output too,
+so nothing may be on its way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watermark alignment on Spark: splits that are too far ahead are left out of the next epoch.
 
-``protocol.drift`` decides. Nobody watches splits between epochs: one that has nothing to read is not waited for, nor
-one of which the last epoch has read all there was without its time going on.
+``protocol.watermark_alignment`` decides. Nobody watches splits between epochs: one that has nothing to read is not
+waited for, nor one of which the last epoch has read all there was without its time going on.
 
 Rule: how far splits are is known from the epoch before. So the first one of a term reads nothing of them: what was
 restored of their times has to be told first, or each recovery would let the fast ones go one epoch further.

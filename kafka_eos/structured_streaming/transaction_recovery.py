@@ -2,9 +2,10 @@
 
 The same steps while the query runs and when a driver starts again, so there is one recovery and no special case.
 
-Rule: a promise is committed only if ``commits/<batch>`` exists and can be no other driver's (``protocol.batches``), or
-if some of the promise is committed already, which proves both. A transaction that no promise names which may be
-decided is aborted, never left to its timeout; those of a later term are left to the driver that has it.
+Rule: a promise is committed only if ``commits/<batch>`` exists and can be no other driver's
+(``protocol.micro_batches``), or if some of the promise is committed already, which proves both. A transaction that no
+promise names which may be decided is aborted, never left to its timeout; those of a later term are left to the driver
+that has it.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ class _Run:
         self._check_visible()
 
     def _recover(self, unfinished: DecidedEpoch | None) -> None:
-        """Do first what a coordinator does, see ``coordinator.recovery``."""
+        """Do first what a coordinator does, see ``coordination.recovery``."""
         committer, ctx = self._committer, self._trial.context(self.job.term, identity=self._life)
         newest = None if unfinished is None else self._committed[-1]
         self._expect_remembered(newest)

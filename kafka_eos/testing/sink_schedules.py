@@ -5,7 +5,7 @@ Pure; ``sink_run`` carries the steps out. What an engine does, and what it never
 - Each writer comes to each barrier once, in the order of epochs and at its own time. A worker prepares its output of an
   epoch when all of its writers have sealed it, one epoch after the other.
 - An epoch is triggered when the one before it was prepared everywhere: on some engines while that one is committed
-  (``protocol.checkpoint.Flights``), however long this takes. So two epochs are in flight at most.
+  (``protocol.checkpoint_schedule.Flights``), however long this takes. So two epochs are in flight at most.
 - The newest epoch may be aborted, as long as nobody has decided it: because a subtask is late, or because one could not
   store its state. All writers seal it and prepare it all the same before another one is triggered: its output belongs
   to the next epoch that is decided. So any number of aborted epochs may be prepared, also while an older one is

@@ -723,7 +723,7 @@ def test_a_job_reads_each_row_once_also_when_its_worker_and_its_supervisor_die(t
 
 
 def run_app(directory: Path, failpoints: str = "", code: int = 0, **environment: str) -> None:
-    """``app.py`` of the directory, until it has read all."""
+    """``runtime/program.py`` of the directory, until it has read all."""
     log = directory / f"hits-{uuid.uuid4().hex}"
     told = {"KAFKA_EOS_FAILPOINTS": failpoints, "KAFKA_EOS_FAILPOINT_LOG": str(log)} if failpoints else {}
     command = [sys.executable, "-m", "kafka_eos", "run", "app.py", "--until-caught-up"]

@@ -1,4 +1,4 @@
-"""Every sink of the package keeps the contract of ``interfaces.Sink``."""
+"""Every sink of the package keeps the contract of ``abc.Sink``."""
 
 from __future__ import annotations
 

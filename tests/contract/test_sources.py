@@ -1,4 +1,4 @@
-"""Every source of the package keeps the contract of ``interfaces.Source``, and sources that do not are found out."""
+"""Every source of the package keeps the contract of ``abc.Source``, and sources that do not are found out."""
 
 from __future__ import annotations
 

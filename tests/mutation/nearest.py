@@ -18,7 +18,7 @@ from tests.mutation.signatures import ROOT, files
 
 _CONTRACT, _UNIT = "tests/contract", "tests/unit"
 _SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_put_back.py"
-_LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/test_lake_standings.py", _SINKS)
+_LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/connectors/_lake/test_lake_standings.py", _SINKS)
 _OUTBOX = (
     f"{_CONTRACT}/test_outbox.py",
     f"{_CONTRACT}/test_http_sink.py",
@@ -26,14 +26,19 @@ _OUTBOX = (
     _SINKS,
 )
 _S3 = (f"{_CONTRACT}/test_s3_*.py",)
-_FILES = (f"{_UNIT}/test_file_*.py", f"{_CONTRACT}/test_file_*.py", f"{_CONTRACT}/test_hostile_files.py", _SINKS)
+_FILES = (
+    f"{_UNIT}/connectors/files/test_file_*.py",
+    f"{_CONTRACT}/test_file_*.py",
+    f"{_CONTRACT}/test_hostile_files.py",
+    _SINKS,
+)
 
 ROOMS: Mapping[str, Sequence[str]] = {
-    "kafka_eos/aggregates": (),
-    "kafka_eos/checkpoints": (f"{_CONTRACT}/test_storage.py", f"{_UNIT}/coordinator/test_origin.py"),
-    "kafka_eos/coordinator": (
-        f"{_UNIT}/checkpoints/test_savepointing.py",
-        f"{_UNIT}/checkpoints/test_savepoints.py",
+    "kafka_eos/api/aggregates": (),
+    "kafka_eos/storage": (f"{_CONTRACT}/test_storage.py", f"{_UNIT}/coordination/test_origin.py"),
+    "kafka_eos/coordination": (
+        f"{_UNIT}/storage/test_savepointing.py",
+        f"{_UNIT}/storage/test_savepoints.py",
         "tests/chaos/test_lives.py::test_two_jobs_of_one_name_do_not_share_a_state_dir",
         "tests/chaos/test_lives.py::test_who_takes_over_on_purpose_ends_the_other_one_for_good",
         "tests/chaos/test_requests.py::test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on",
@@ -42,32 +47,32 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/chaos/test_standby.py::test_a_standby_takes_over_at_once_from_a_leader_of_its_machine_that_is_killed",
         "tests/chaos/test_standby.py::test_heartbeats_do_not_pile_up",
     ),
-    "kafka_eos/dead_letters": (
-        f"{_UNIT}/test_dead_letters.py",
-        "tests/protocol/test_dead_letters.py",
+    "kafka_eos/ops/dead_letters": (
+        f"{_UNIT}/ops/dead_letters/test_dead_letters.py",
+        "tests/unit/protocol/test_dead_letters.py",
         "tests/chaos/test_dead_letters.py",
     ),
     "kafka_eos/embedded": (
-        f"{_UNIT}/exchange/test_forwards.py",
+        f"{_UNIT}/runtime/exchange/test_forwards.py",
         f"{_UNIT}/testing/test_run_local.py",
         "tests/chaos/test_parallel.py",
     ),
-    "kafka_eos/exchange": ("tests/chaos/test_parallel.py",),
-    "kafka_eos/operators": ("tests/schedules",),
-    "kafka_eos/protocol": ("tests/protocol",),
-    "kafka_eos/state": (),
+    "kafka_eos/runtime/exchange": ("tests/chaos/test_parallel.py",),
+    "kafka_eos/runtime/operators": ("tests/schedules",),
+    "kafka_eos/protocol": ("tests/unit/protocol",),
+    "kafka_eos/runtime/state": (),
     "kafka_eos/structured_streaming": ("tests/spark/test_parts.py", "tests/structured_streaming"),
     "connectors/dbapi": (f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
     "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
-    "connectors/files": (*_FILES, f"{_UNIT}/checkpoints/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
+    "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
     "connectors/files/s3": _S3,
     "connectors/http": _OUTBOX,
     "connectors/iceberg": (f"{_CONTRACT}/test_iceberg_*.py", *_LAKES, _PUT_BACK),
     "connectors/idempotent": _OUTBOX,
     "connectors/kafka": (
-        f"{_UNIT}/test_kafka_*.py",
-        f"{_UNIT}/test_topic_codecs.py",
-        f"{_UNIT}/test_warm_pool.py",
+        f"{_UNIT}/connectors/kafka/test_kafka_*.py",
+        f"{_UNIT}/connectors/kafka/test_topic_codecs.py",
+        f"{_UNIT}/connectors/kafka/test_warm_pool.py",
         "tests/broker/test_kafka_sink.py",
         "tests/broker/test_kafka_source.py",
         "tests/broker/test_lives.py",
@@ -75,27 +80,32 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/broker/test_kafka_provenance.py",
     ),
     "connectors/kafka/rpc": (
-        f"{_UNIT}/test_kafka_*.py",
+        f"{_UNIT}/connectors/kafka/test_kafka_*.py",
         "tests/broker/test_coordinator_answers.py",
         "tests/broker/test_many_commits.py",
         "tests/broker/test_lives.py",
     ),
-    "connectors/lake": (*_LAKES, f"{_CONTRACT}/test_delta_*.py", f"{_CONTRACT}/test_iceberg_*.py", _PUT_BACK),
-    "connectors/outbox": _OUTBOX,
-    "connectors/postgres": (f"{_UNIT}/test_postgres_*.py", f"{_CONTRACT}/test_postgres_*.py", _SINKS, _PUT_BACK),
-    "connectors/tables": (
-        f"{_UNIT}/test_tables_remembering.py",
+    "connectors/_lake": (*_LAKES, f"{_CONTRACT}/test_delta_*.py", f"{_CONTRACT}/test_iceberg_*.py", _PUT_BACK),
+    "connectors/_outbox": _OUTBOX,
+    "connectors/postgres": (
+        f"{_UNIT}/connectors/postgres/test_postgres_*.py",
+        f"{_CONTRACT}/test_postgres_*.py",
+        _SINKS,
+        _PUT_BACK,
+    ),
+    "connectors/_staged_tables": (
+        f"{_UNIT}/connectors/_staged_tables/test_tables_remembering.py",
         f"{_CONTRACT}/test_dbapi_sink.py",
         f"{_CONTRACT}/test_postgres_*.py",
         f"{_CONTRACT}/test_lake_sinks.py",
         _PUT_BACK,
     ),
     "schemas": (
-        f"{_UNIT}/checkpoints/test_published_schemas.py",
-        f"{_UNIT}/checkpoints/test_published_formats.py",
-        f"{_UNIT}/state/test_evolution.py",
-        f"{_UNIT}/state/test_reader.py",
-        f"{_UNIT}/state/test_golden*.py",
+        f"{_UNIT}/storage/test_published_schemas.py",
+        f"{_UNIT}/storage/test_published_formats.py",
+        f"{_UNIT}/runtime/state/test_evolution.py",
+        f"{_UNIT}/runtime/state/test_reader.py",
+        f"{_UNIT}/runtime/state/test_golden*.py",
     ),
 }
 """By the folder of the library, tests beside those of ``tests/unit/<room>``. The files of a folder have those of the
@@ -103,24 +113,36 @@ longest name that it begins with.
 """
 
 FILES: Mapping[str, Sequence[str]] = {
-    "kafka_eos/protocol/assignment.py": (f"{_UNIT}/exchange/test_routing.py",),
-    "kafka_eos/coordinator/heartbeats.py": (f"{_UNIT}/test_standing.py",),
-    "kafka_eos/coordinator/standing.py": (f"{_UNIT}/test_standing.py",),
-    "kafka_eos/embedded/drift.py": ("tests/protocol/test_drift.py",),
-    "kafka_eos/embedded/beside.py": (f"{_UNIT}/test_beside.py",),
-    "kafka_eos/operators/event_time.py": (f"{_UNIT}/test_event_times.py",),
-    "connectors/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
+    "kafka_eos/protocol/split_assignment.py": (f"{_UNIT}/runtime/exchange/test_routing.py",),
+    "kafka_eos/coordination/heartbeats.py": (f"{_UNIT}/coordination/test_standing.py",),
+    "kafka_eos/coordination/job_status.py": (f"{_UNIT}/coordination/test_standing.py",),
+    "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_drift.py",),
+    "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_beside.py",),
+    "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
+    "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
     "connectors/polling.py": (f"{_CONTRACT}/test_polling_source.py",),
-    "connectors/rejecting.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
-    "kafka_eos/open_task.py": (f"{_UNIT}/embedded", f"{_UNIT}/operators/test_opening.py"),
-    "kafka_eos/origins.py": (f"{_UNIT}/test_origins.py", f"{_UNIT}/exchange/test_provenance.py"),
-    "kafka_eos/provenance.py": (f"{_UNIT}/test_provenance.py", f"{_UNIT}/exchange/test_provenance.py"),
-    "kafka_eos/records.py": (f"{_UNIT}/test_records.py", f"{_UNIT}/embedded"),
-    "kafka_eos/source_readers.py": (f"{_UNIT}/test_awaited_reader.py", f"{_UNIT}/test_waiting_reader.py"),
-    "connectors/kafka/pool.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
-    "connectors/kafka/staging.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
-    "kafka_eos/interfaces/assigners.py": (f"{_UNIT}/operators/test_assigners.py", f"{_UNIT}/operators/test_windows.py"),
-    "kafka_eos/testing/sources.py": (f"{_UNIT}/testing/test_list_source.py",),
+    "connectors/_shared/row_errors.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
+    "kafka_eos/runtime/worker/task_resources.py": (f"{_UNIT}/embedded", f"{_UNIT}/runtime/operators/test_opening.py"),
+    "kafka_eos/core/provenance_blocks.py": (
+        f"{_UNIT}/core/test_origins.py",
+        f"{_UNIT}/runtime/exchange/test_provenance.py",
+    ),
+    "kafka_eos/core/provenance.py": (
+        f"{_UNIT}/core/test_provenance.py",
+        f"{_UNIT}/runtime/exchange/test_provenance.py",
+    ),
+    "kafka_eos/core/records.py": (f"{_UNIT}/core/test_records.py", f"{_UNIT}/embedded"),
+    "kafka_eos/runtime/worker/source_readers.py": (
+        f"{_UNIT}/runtime/worker/test_awaited_reader.py",
+        f"{_UNIT}/runtime/worker/test_waiting_reader.py",
+    ),
+    "connectors/kafka/sink/producer_pool.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
+    "connectors/kafka/sink/shared_transaction.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
+    "kafka_eos/plan/window_assigners.py": (
+        f"{_UNIT}/runtime/operators/test_assigners.py",
+        f"{_UNIT}/runtime/operators/test_windows.py",
+    ),
+    "kafka_eos/testing/list_source.py": (f"{_UNIT}/testing/test_list_source.py",),
 }
 """Files of their own, and what a file needs beside the tests of its room."""
 
@@ -129,22 +151,22 @@ LEFT_OUT: Mapping[str, str] = {
     "kafka_eos": "what is in no folder of it is in FILES, or neither commits, restores, routes, encodes nor deletes",
     "kafka_eos/audit": "judges what others have written; its corruptions are in tests/audit",
     "kafka_eos/cli": "shows, and asks others",
-    "kafka_eos/demo": "no part of a job",
-    "kafka_eos/coordinator/event_times.py": "remarks on what watermarks tell of the user's code",
-    "kafka_eos/coordinator/history.py": "the diary of a job: recovery does not read it, the audit and lists do",
-    "kafka_eos/coordinator/observers.py": "tells what happens to those who show it, and is told nothing by them",
-    "kafka_eos/coordinator/refused.py": "the first dead letters of a run, for its dashboard",
-    "kafka_eos/coordinator/status.py": "the newest events of a run, for whoever looks",
-    "kafka_eos/devbroker": "no part of a job",
-    "kafka_eos/doctor": "shows",
-    "kafka_eos/dsl": "builds the plan that tests/unit/test_plan*.py and tests/conformance look at",
-    "kafka_eos/interfaces": "contracts; what computes is in FILES",
-    "kafka_eos/metrics": "shows",
+    "kafka_eos/devtools/demo": "no part of a job",
+    "kafka_eos/coordination/time_unit_check.py": "remarks on what watermarks tell of the user's code",
+    "kafka_eos/coordination/job_history.py": "the diary of a job: recovery does not read it, the audit and lists do",
+    "kafka_eos/coordination/status_file.py": "tells what happens to those who show it, and is told nothing by them",
+    "kafka_eos/coordination/dead_letter_counts.py": "the first dead letters of a run, for its dashboard",
+    "kafka_eos/coordination/status_file.py": "the newest events of a run, for whoever looks",
+    "kafka_eos/devtools/broker": "no part of a job",
+    "kafka_eos/ops/doctor": "shows",
+    "kafka_eos/api": "builds the plan that tests/unit/plan/test_plan*.py and tests/conformance look at",
+    "kafka_eos/abc": "contracts; what computes is in FILES",
+    "kafka_eos/monitoring/metrics": "shows",
     "kafka_eos/plan": "describes, and refuses before anything is written",
     "kafka_eos/spark": "the engine of a job for each epoch is replaced",
-    "kafka_eos/terminal": "shows",
+    "kafka_eos/monitoring/terminal": "shows",
     "kafka_eos/testing": "what its checks let pass is tested with sinks that are broken on purpose",
-    "kafka_eos/ui": "shows",
+    "kafka_eos/monitoring/dashboard": "shows",
 }
 """Folders, and single files of rooms, that have no mutants, and why. A file is left out only if all of it is."""
 

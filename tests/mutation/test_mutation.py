@@ -156,7 +156,9 @@ def test_a_loop_without_its_first_or_last_round_has_all_others() -> None:
 
 
 def test_a_sample_is_the_same_for_a_seed_and_keeps_the_others_when_a_file_is_left_out() -> None:
-    chosen = dict.fromkeys(["kafka_eos/protocol/lineage.py", "kafka_eos/protocol/alignment.py"], "kafka_eos/protocol")
+    chosen = dict.fromkeys(
+        ["kafka_eos/protocol/lineage.py", "kafka_eos/protocol/barrier_alignment.py"], "kafka_eos/protocol"
+    )
     names = [str(each) for each in sample(chosen, 20, 1, OPTIONAL)]
     fewer = {"kafka_eos/protocol/lineage.py": "kafka_eos/protocol"}
 
@@ -183,7 +185,7 @@ def test_a_mutant_is_named_by_its_function_and_keeps_its_name_if_lines_move() ->
     assert names == [mutant.name for mutant in decision_mutants("\n\n" + text)]
 
 
-@pytest.mark.parametrize("file", ["kafka_eos/protocol/lineage.py", "kafka_eos/operators/due.py"])
+@pytest.mark.parametrize("file", ["kafka_eos/protocol/lineage.py", "kafka_eos/runtime/operators/due_work.py"])
 def test_a_source_is_as_it_was_when_its_mutants_are_made(file: str) -> None:
     text = (ROOT / file).read_text(encoding="utf-8")
     whole = ast.unparse(ast.parse(text))
@@ -220,8 +222,8 @@ def test_a_test_may_notice_what_it_calls_or_what_a_process_that_it_starts_may_ca
     call = frozenset({"kafka_eos/protocol/lineage.py:holds"})
 
     assert Seen(1, call, starts=False).reaches("kafka_eos/protocol/lineage.py")
-    assert not Seen(1, call, starts=False).reaches("kafka_eos/protocol/lives.py")
-    assert Seen(1, call, starts=True).reaches("kafka_eos/protocol/lives.py")
+    assert not Seen(1, call, starts=False).reaches("kafka_eos/protocol/incarnations.py")
+    assert Seen(1, call, starts=True).reaches("kafka_eos/protocol/incarnations.py")
 
 
 def test_a_test_is_named_by_its_file_or_its_function() -> None:
@@ -254,7 +256,7 @@ def test_results_last_as_long_as_the_file_and_its_tests(tmp_path: Path) -> None:
     ("file", "module"),
     [
         ("kafka_eos/protocol/lineage.py", "kafka_eos.protocol.lineage"),
-        ("connectors/files/committer.py", "kafka_eos.connectors.files.sink.committer"),
+        ("connectors/files/sink/committer.py", "kafka_eos.connectors.files.sink.committer"),
     ],
 )
 def test_a_file_is_replaced_under_the_name_that_it_is_imported_by(file: str, module: str) -> None:
@@ -266,7 +268,7 @@ import ast
 from pathlib import Path
 from tests.mutation.running import Trial, result_of
 
-file, test = "kafka_eos/protocol/lineage.py", "tests/protocol/test_lineage.py"
+file, test = "kafka_eos/protocol/lineage.py", "tests/unit/protocol/test_lineage.py"
 text = Path(file).read_text(encoding="utf-8")
 for changed in (text, text.replace("<= last", "< last")):
     result = result_of(Trial([test], file=file, tree=ast.parse(changed), seen=None))

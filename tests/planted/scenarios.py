@@ -152,7 +152,7 @@ def supervisor_sleeps(job: Job) -> None:
 
 def power_is_cut(job: Job) -> None:
     """Every state of the disk that a power cut may leave is tried on a recorded publication, in another process."""
-    test = "tests/unit/checkpoints/test_power_cuts.py"
+    test = "tests/unit/storage/test_power_cuts.py"
     command = [
         sys.executable,
         "-m",

@@ -121,7 +121,7 @@ class TaskRunner:
 
 
 def _worked(opened: OpenLevel, level: int, outbox: Outbox, rows: Sequence[Row]) -> Report:
-    """As ``spark.tasks`` does it."""
+    """As ``spark.epoch_task`` does it."""
     if not level:
         opened.replay()
     for _ in opened.read():

@@ -331,7 +331,7 @@ class Coordinator:
         self._job.seen["a savepoint made while the job went on"] += 1
 
     def _sweep(self) -> Program:
-        """Read what there is, see whose the job is, then delete what the plan says: as ``checkpoints.retention``."""
+        """Read what there is, see whose the job is, then delete what the plan says: as ``storage.retention``."""
         found = self._job.inventory(frozenset[str]().union(*self._held.values()))
         yield
         found = replace(found, stored=frozenset(self._job.files))

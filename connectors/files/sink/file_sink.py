@@ -68,7 +68,7 @@ class FileSink:
         return Guarantee.EXACTLY_ONCE
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         told = "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True tells when all are there"
         return (
             "a file at least for each subtask and epoch that has rows: a short interval makes many small ones",
@@ -97,7 +97,7 @@ class FileSink:
         return self._place.check(ctx)
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         return f"Check {self._place.advice}"
 
     def writer(self, ctx: TaskContext) -> FileWriter:

@@ -135,7 +135,7 @@ class FileSource(Generic[T]):
         return f"FileSource({self._place.text!r})"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``interfaces.Source``. Retryable if the directory cannot be looked at now."""
+        """See ``abc.Source``. Retryable if the directory cannot be looked at now."""
         if self._ended and known and not self._place.there() and len(self.not_waited_for(known)) == len(known):
             return known  # all of it was read: it may go
         found = self._found()
@@ -150,13 +150,13 @@ class FileSource(Generic[T]):
         return {split: at for split, at in {**(known or {}), **there, **read}.items() if split not in later}
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """See ``interfaces.Bounded``."""
+        """See ``abc.Bounded``."""
         if not self._ended:
             return None
         return {split: Progress.read(at).at_end().position() for split, at in positions.items()}
 
     def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """See ``interfaces.Sequenced``: files that were read, and with ``in_order`` those behind the one at hand."""
+        """See ``abc.Sequenced``: files that were read, and with ``in_order`` those behind the one at hand."""
         unread = [split for split, at in positions.items() if not Progress.read(at).done]
         waited_for = {min(unread, key=self._levels.name)} if unread and self._in_order else set(unread)
         return positions.keys() - waited_for

@@ -72,7 +72,7 @@ class KafkaCommitter:
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
     def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        """Send EndTxn; see ``interfaces.Committer``.
+        """Send EndTxn; see ``abc.Committer``.
 
         The coordinator is asked first, in the normal path and in recovery alike: a millisecond that tells a repeat
         from a first time, and keeps a v4 commit from ending a zombie's transaction.

@@ -152,7 +152,7 @@ class KafkaSink(Generic[T]):
         return self._delivery
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             return ("visible at once: a restart writes again what came after the last checkpoint",)
         return (
@@ -179,14 +179,14 @@ class KafkaSink(Generic[T]):
         return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
 
     def codecs(self) -> Mapping[Part, Codec[Any]]:
-        """See ``interfaces.HasCodecs``."""
+        """See ``abc.HasCodecs``."""
         return parts(self._key_codec, self._codec)
 
     def scope(self, ctx: JobContext) -> str:
         return self._cluster(ctx).scope
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if the cluster cannot be reached."""
+        """At start; see ``abc.Sink``. Raises Retryable if the cluster cannot be reached."""
         token(ctx.job, "the job's name")
         told = expect_ready(self._key_codec, self._codec)
         with KafkaRequests(self._cluster(ctx)) as rpc:
@@ -199,7 +199,7 @@ class KafkaSink(Generic[T]):
         return [*told, *notices]
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         if self._servers is None:
             servers, origin = (ctx.settings.get(f"bootstrap_servers{of}", "unknown") for of in ("", "_origin"))
             said = f"bootstrap_servers is {servers}, from {origin}"
@@ -208,7 +208,7 @@ class KafkaSink(Generic[T]):
         return f"Check that Kafka runs there and lets this job in: {said}. For a local broker: kafka-eos broker start"
 
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
-        """See ``interfaces.HasClock``."""
+        """See ``abc.HasClock``."""
         with KafkaRequests(self._cluster(ctx)) as rpc:
             return rpc.clock()
 

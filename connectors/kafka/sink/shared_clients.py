@@ -16,7 +16,7 @@ from kafka_eos.core.ids import Epoch
 
 
 class LastingClients:
-    """See ``interfaces.Lasting``."""
+    """See ``abc.Lasting``."""
 
     def __init__(self, pool: WarmPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:
         self.pool, self.requests, self.timeout_ms, self.groups = pool, requests, timeout_ms, groups

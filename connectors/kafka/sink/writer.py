@@ -206,11 +206,11 @@ class StagedWriter(Generic[T]):
         staged.check()
 
     def attend(self) -> None:
-        """See ``interfaces.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
+        """See ``abc.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
         self._transactions.attend()
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
-        """The barrier; see ``interfaces.Writer``."""
+        """The barrier; see ``abc.Writer``."""
         precommit = self._transactions.seal(self._turn, epoch)
         self._turn, self._staged = self._turn + 1, None
         if self._stamps is not None:

@@ -206,7 +206,7 @@ class KafkaSource(Generic[T]):
         return self._start != "earliest"
 
     def reads_back(self, sink: object, *, refused: bool) -> str | None:
-        """See ``interfaces.ReadsBack``. With an end nothing goes round: what is written comes behind it."""
+        """See ``abc.ReadsBack``. With an end nothing goes round: what is written comes behind it."""
         if self._end is not None or not isinstance(sink, KafkaSink):
             return None
         if sink.connection["bootstrap_servers"] != self._servers:
@@ -258,11 +258,11 @@ class KafkaSource(Generic[T]):
         return f"KafkaSource({self.topic!r}{where}{config})"
 
     def codecs(self) -> Mapping[str, Codec[Any] | Described]:
-        """See ``interfaces.HasCodecs``."""
+        """See ``abc.HasCodecs``."""
         return self._codecs.named()
 
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
-        """See ``interfaces.CheckedSource``."""
+        """See ``abc.CheckedSource``."""
         told = [*expect_readable(*self.codecs().values())]
         if self._topics.exclude:
             with KafkaRequests(self._cluster(ctx)) as rpc:
@@ -270,17 +270,17 @@ class KafkaSource(Generic[T]):
         return told
 
     def check_table(self, ctx: JobContext) -> Sequence[str]:
-        """See ``interfaces.LastingSource``."""
+        """See ``abc.LastingSource``."""
         with KafkaRequests(self._cluster(ctx)) as rpc:
             return [notice for topic in self._topics.names if (notice := rows_that_go_away(rpc, topic))]
 
     def scope(self, ctx: JobContext) -> str:
-        """See ``interfaces.AskedTogether``."""
+        """See ``abc.AskedTogether``."""
         where = self._cluster(ctx)
         return f"{where.scope}/{where.fingerprint}"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``interfaces.Source``. Raises Retryable if the cluster cannot be reached."""
+        """See ``abc.Source``. Raises Retryable if the cluster cannot be reached."""
         return _told(self.discover_all(ctx, [(self, known)]))
 
     def discover_all(
@@ -346,14 +346,14 @@ class KafkaSource(Generic[T]):
         return found
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """See ``interfaces.Bounded``."""
+        """See ``abc.Bounded``."""
         if self._end is None:
             return None
         ends = {split: until_of(at) for split, at in positions.items() if not self._topics.is_let_go(topic_of(split))}
         return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
 
     def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """See ``interfaces.Sequenced``: partitions that are read to their end for good."""
+        """See ``abc.Sequenced``: partitions that are read to their end for good."""
         ends = self.bounds(positions) or {}
         return [split for split, end in ends.items() if offset_of(positions[split]) >= offset_of(end)]
 

@@ -54,7 +54,7 @@ class TopicCodecs:
         return self._columns[topic]
 
     def named(self) -> Mapping[str, Codec[Any] | Described]:
-        """See ``interfaces.HasCodecs``."""
+        """See ``abc.HasCodecs``."""
         found: dict[str, Codec[Any] | Described] = {}
         for part, tp in self._given.items():
             if not self._by_topic or not _depends(tp, part):
@@ -84,18 +84,18 @@ class EachTopic:
         self._shown, self._there = shown, there
 
     def describe(self) -> str:
-        """See ``interfaces.Described``."""
+        """See ``abc.Described``."""
         return self._shown.describe()
 
     def check(self) -> Sequence[str]:
-        """See ``interfaces.Checked``; a source does not write."""
+        """See ``abc.Checked``; a source does not write."""
         return []
 
     def check_reading(self) -> Sequence[str]:
         return list(dict.fromkeys(notice for codec in self._there().values() for notice in codec.check_reading()))
 
     def compared(self, reading: bool) -> Comparison:
-        """See ``interfaces.Comparable``."""
+        """See ``abc.Comparable``."""
         found = {topic: codec.compared(reading) for topic, codec in sorted(self._there().items())}
         if not found:
             return Comparison(f"no subject is there that is called like {self._shown.subject}", is_there=False)

@@ -160,7 +160,7 @@ class PostgresCommitter:
         return signs(self._scope, marks, [Open(of.identity, self._entry(of), of.term, of.age) for of in entries])
 
     def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """See ``interfaces.Remembers``."""
+        """See ``abc.Remembers``."""
         life, promises = Life(ctx.job, ctx.identity), [Promise.read(each.payload) for each in committables]
         with mapped(Retryable, f"look into {self._scope}"), self._connections.one() as connection:
             if not self._ledger.is_there(connection):

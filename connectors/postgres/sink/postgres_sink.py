@@ -85,7 +85,7 @@ class PostgresSink(Unmarked, Generic[T]):
         return Guarantee.EXACTLY_ONCE
 
     def price(self) -> Sequence[str]:
-        """See ``interfaces.Priced``."""
+        """See ``abc.Priced``."""
         return strategies.price(self._asked, bool(self._key))
 
     def describe(self) -> Mapping[str, Json]:
@@ -105,7 +105,7 @@ class PostgresSink(Unmarked, Generic[T]):
         return f"postgres:{self._database.name}/{self._ledger.schema}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``interfaces.Sink``. Raises Retryable if the server cannot be reached."""
+        """At start; see ``abc.Sink``. Raises Retryable if the server cannot be reached."""
         token(ctx.job, "the job's name")
         with (
             mapped(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
@@ -122,7 +122,7 @@ class PostgresSink(Unmarked, Generic[T]):
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``interfaces.Advises``."""
+        """See ``abc.Advises``."""
         return (
             "Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; "
             f"{WHO_COMES_IN}"

@@ -133,7 +133,7 @@ class PostgresSource(Generic[T]):
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``interfaces.Source``. Retryable if the server cannot be reached, LoginRefused if it lets nobody in.
+        """See ``abc.Source``. Retryable if the server cannot be reached, LoginRefused if it lets nobody in.
 
         When all of it was read the table may go.
         """
@@ -167,7 +167,7 @@ class PostgresSource(Generic[T]):
         return SplitId(f"{self._name}/{number}")
 
     def bounds(self, positions: Positions) -> Positions:
-        """See ``interfaces.Bounded``: it always has an end."""
+        """See ``abc.Bounded``: it always has an end."""
         return {split: Progress.parse(at).at_end().position() for split, at in positions.items()}
 
     def ends(self, ctx: JobContext) -> Positions:
@@ -175,7 +175,7 @@ class PostgresSource(Generic[T]):
         return {self._split(number): {"done": True} for number in range(self._splits)}
 
     def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """See ``interfaces.Sequenced``: ranges that were read."""
+        """See ``abc.Sequenced``: ranges that were read."""
         return [split for split, at in positions.items() if Progress.parse(at).done]
 
     def reader(self, ctx: TaskContext, positions: Positions) -> SnapshotReader:

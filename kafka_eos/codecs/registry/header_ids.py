@@ -115,7 +115,7 @@ class Apicurio:
 
 
 class HeaderCodec(RegistryCodec[T]):
-    """See ``interfaces.InHeaders``."""
+    """See ``abc.InHeaders``."""
 
     def __init__(
         self, language: Language[T], registry: Registry, subject: str, auto_register: bool, naming: Naming

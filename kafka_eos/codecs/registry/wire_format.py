@@ -107,13 +107,13 @@ class RegistryCodec(Generic[T]):
         return self._language.schema
 
     def describe(self) -> str:
-        """See ``interfaces.Described``."""
+        """See ``abc.Described``."""
         others = ", ".join(self._language.written.subjects())
         more = f"; it refers to {others}" if others else ""
         return f"{self._language.label} {type_name(self.type)}, subject {self.subject} of {self._registry.url}{more}"
 
     def check(self) -> Sequence[str]:
-        """See ``interfaces.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
+        """See ``abc.Checked``: is there a schema to write with? With ``auto_register`` there is one then."""
         if self._auto_register and self._known_id() is None:
             self._register()
         self._ready()
@@ -129,7 +129,7 @@ class RegistryCodec(Generic[T]):
         ]
 
     def compared(self, reading: bool) -> Comparison:
-        """See ``interfaces.Comparable``."""
+        """See ``abc.Comparable``."""
         found = self._registry.newest(self.subject)
         if found is None:
             missing = f"subject {self.subject} of {self._registry.url} is not there"
@@ -183,13 +183,13 @@ class RegistryCodec(Generic[T]):
         return decode(data[PREFIX:])
 
     def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
-        """See ``interfaces.InBatches``: values of a schema that was read before."""
+        """See ``abc.InBatches``: values of a schema that was read before."""
         before = data[0][:PREFIX] if data else b""
         decode: Any = self._decoders.get(before)
         return decode.batch(before, data) if isinstance(decode, BatchDecoder) else None
 
     def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
-        """See ``interfaces.InBatches``: as soon as the id is known."""
+        """See ``abc.InBatches``: as soon as the id is known."""
         encode: Any = self.encode
         return encode.batch(values) if isinstance(encode, BatchEncoder) else None
 

@@ -1,7 +1,7 @@
 """A standalone Spark cluster on this machine: a master and two workers as processes of their own, on loopback only.
 
-Rule: its processes die with the demo (``devbroker.leash``), and executors, which are children of the workers, with
-those. An executor is known by its parent and its main class.
+Rule: its processes die with the demo (``devtools.broker.parent_death``), and executors, which are children of the
+workers, with those. An executor is known by its parent and its main class.
 """
 
 from __future__ import annotations

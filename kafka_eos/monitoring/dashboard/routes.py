@@ -117,7 +117,8 @@ def answered(answers: Answers) -> list[BaseRoute]:
 class Guarded:
     """An application whose every answer says what the browser may load, and that nothing is to be kept.
 
-    ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see ``metrics.loopback``.
+    ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see
+    ``monitoring.metrics.loopback_guard``.
     """
 
     def __init__(self, app: ASGIApp, local: bool) -> None:

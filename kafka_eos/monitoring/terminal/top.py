@@ -25,7 +25,9 @@ _SPLITS: Final = ("source", "partition", "position", "lag", "")
 
 
 def view(found: Found, rates: Mapping[str, Any] | None, rows: int) -> Group:
-    """``rates``: of ``ui.rates``, None while too little is known. ``rows``: most partitions that are shown."""
+    """``rates``: of ``monitoring.dashboard.rates``, None while too little is known. ``rows``: most partitions that are
+    shown.
+    """
     stands = standing(found.job, found.status, found.held, found.now)
     last: Mapping[str, Any] = found.status["last"]
     progress: Mapping[str, Any] = last.get("progress", {})

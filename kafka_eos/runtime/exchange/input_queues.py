@@ -16,7 +16,7 @@ from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.runtime.exchange.spilling_queue import size_of
 
 Rows: TypeAlias = "Batch[Any] | bytes"
-"""From the same worker as they are, from another one as a frame of ``exchange.wire``."""
+"""From the same worker as they are, from another one as a frame of ``runtime.exchange.wire_format``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class Generating(Operator, Protocol):
         """These splits, and no others, are not read now; so they are not silent."""
 
     def waive(self, splits: Collection[str]) -> None:
-        """These splits, and no others, are not waited for; see ``interfaces.Sequenced``."""
+        """These splits, and no others, are not waited for; see ``abc.Sequenced``."""
 
     def watermark(self, now: float | None) -> Watermark:
         """How far event time has come. ``now``, in seconds of a monotonic clock: what there was has just been read.

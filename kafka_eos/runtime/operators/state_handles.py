@@ -96,11 +96,11 @@ class KeyTimers:
                 self._timers.remove(self.key, time)
 
     def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
-        """See ``interfaces.Timers``; for the operator."""
+        """See ``abc.Timers``; for the operator."""
         return self._timers.due(until)
 
     def soonest(self) -> int | None:
-        """See ``interfaces.Timers``; for the operator."""
+        """See ``abc.Timers``; for the operator."""
         return self._timers.soonest()
 
     @property

@@ -59,7 +59,7 @@ class Firings:
     def fire(
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[Any]]
     ) -> Iterator[Batch[Any]]:
-        """What ``call`` makes of the key and the time of each timer that is ``due``; see ``interfaces.Timers``."""
+        """What ``call`` makes of the key and the time of each timer that is ``due``; see ``abc.Timers``."""
         rows, slice_ = LIMITS.rows_per_firing, LIMITS.firings_per_slice
         for fired, (time, key, group) in enumerate(due, 1):
             if outputs := call(key, time):

@@ -1,1 +1,1 @@
-"""Keyed state: key groups, and the ``memory`` and ``rocksdb`` backends behind ``interfaces.StateBackend``."""
+"""Keyed state: key groups, and the ``memory`` and ``rocksdb`` backends behind ``abc.StateBackend``."""

@@ -55,7 +55,7 @@ _State: TypeAlias = CachedValueState[Any] | ExpiringState[Any] | PaneState[Any]
 
 
 class KeyedStateBackend:
-    """See ``interfaces.StateBackend``. Use ``open_backend``."""
+    """See ``abc.StateBackend``. Use ``open_backend``."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ _decode_time = TimeCodec().decode
 
 
 class PaneState(CodedRows[T]):
-    """See ``interfaces.Panes``. Holds about ``limit`` objects, and all that one batch touches."""
+    """See ``abc.Panes``. Holds about ``limit`` objects, and all that one batch touches."""
 
     def __init__(
         self,

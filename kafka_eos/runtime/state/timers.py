@@ -83,7 +83,7 @@ def _turned(row: bytes) -> bytes:
 
 
 class PendingTimers:
-    """See ``interfaces.Timers``. ``limit``: timers in memory, and changes that are not written yet."""
+    """See ``abc.Timers``. ``limit``: timers in memory, and changes that are not written yet."""
 
     def __init__(
         self,

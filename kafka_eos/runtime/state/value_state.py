@@ -23,7 +23,7 @@ ABSENT: Any = object()
 
 
 class CachedValueState(CodedRows[T]):
-    """See ``interfaces.ValueState``. Holds about ``limit`` objects, and all that one batch touches.
+    """See ``abc.ValueState``. Holds about ``limit`` objects, and all that one batch touches.
 
     The trap: keys are dict keys, so 1, 1.0 and True are one key. Give the key codec one type.
     """

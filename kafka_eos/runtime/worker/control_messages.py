@@ -60,7 +60,7 @@ class Start(Message, frozen=True):
     ends: dict[str, Positions] | None
     """For a bounded run: where each source may stop."""
     waiting: frozenset[str]
-    """Sources that are not read yet; see ``protocol.bootstrap``."""
+    """Sources that are not read yet; see ``protocol.source_dependencies``."""
     silent: frozenset[str]
     """Those of them that event time does not wait for."""
 
@@ -119,7 +119,9 @@ class Waiting(Message, frozen=True):
 
 
 class SlowestElsewhere(Message, frozen=True):
-    """How far the slowest splits of all other workers are in event time, by group; see ``protocol.drift``."""
+    """How far the slowest splits of all other workers are in event time, by group; see
+    ``protocol.watermark_alignment``.
+    """
 
     slowest: dict[str, int]
 

@@ -1,8 +1,8 @@
 """A worker's pulse: twice a second a thread of its own tells how long ago the thread that processes rows took a step.
 
 A silent worker may be one whose rows take long, one whose code never comes back, or one that is stopped. With a pulse
-the supervisor can tell them apart (``protocol.vitals``): what hangs in Python, or waits for something, lets this thread
-run; a stopped process, and a call in C that holds the interpreter's lock, do not.
+the supervisor can tell them apart (``protocol.liveness``): what hangs in Python, or waits for something, lets this
+thread run; a stopped process, and a call in C that holds the interpreter's lock, do not.
 
 Rule: the pulse says what the working thread did last, and never that it is well.
 """

@@ -1,7 +1,7 @@
 """One segment of the plan at work in one worker: its inputs, its gate, and its snapshots.
 
 Rows come from the segment's sources, and from its input channels; they run through the chain, which ends in writers
-and in the exchanges to the next segments. The gate (``protocol.alignment``) says what a barrier does.
+and in the exchanges to the next segments. The gate (``protocol.barrier_alignment``) says what a barrier does.
 
 Rule: a snapshot is taken between two batches and is whole: positions of the sources, state, writers sealed, barrier
 sent on every tail, in one go. Nothing else of this worker runs in between.

@@ -193,7 +193,7 @@ class OpenTask:
 
 
 def not_waited_for(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
-    """Of the splits of a source that this task has read up to ``positions``; see ``interfaces.Sequenced``."""
+    """Of the splits of a source that this task has read up to ``positions``; see ``abc.Sequenced``."""
     connector = next(node.source for node in plan.sources if node.name == source)
     return connector.not_waited_for(bootstrap.plain(positions)) if isinstance(connector, Sequenced) else ()
 

@@ -1,7 +1,7 @@
 """Watermark alignment in one worker: splits that are too far ahead are not read for a while.
 
-``protocol.drift`` decides. Each worker knows how far its own splits are; of those of the others it hears from the
-supervisor, which nobody waits for: it is told what has changed, and tells it on.
+``protocol.watermark_alignment`` decides. Each worker knows how far its own splits are; of those of the others it hears
+from the supervisor, which nobody waits for: it is told what has changed, and tells it on.
 
 Rule: splits are paused and go on between two reads, so one is ahead by no more than it may and one read.
 """

@@ -24,137 +24,138 @@ NOT_LOOKED_AT = frozenset(
 
 NO_SIZES: Mapping[str, str] = {
     "prescribed by a format, a protocol or a server": """
-        kafka_eos/checkpoints/files.py _PRIVATE
-        kafka_eos/checkpoints/ledger.py _DIGITS
-        kafka_eos/checkpoints/logs.py _LEVEL
-        kafka_eos/checkpoints/remote.py _ACTIVE_SEGMENTS _FIRST_TIME
-        kafka_eos/embedded/control.py _MOST_SOCKETS
-        kafka_eos/embedded/worker.py EXIT_ORPHANED
-        kafka_eos/exchange/in_flight.py _LENGTH
-        kafka_eos/operators/broadcasts/operator.py _INPUTS
-        kafka_eos/operators/firing.py _NUMBER_BYTES
-        kafka_eos/operators/joins/table.py _SIDES
-        kafka_eos/origins.py _PLANES
-        kafka_eos/protocol/drift.py NOBODY
-        kafka_eos/state/entries.py _NUMBER_BYTES
-        kafka_eos/state/keygroups.py MAX_KEY_GROUPS GROUP_BYTES _PRIME
-        kafka_eos/state/layout.py _LONG _LONG_BYTES TIME_BYTES
-        kafka_eos/state/memory.py _LENGTH _DIGEST
-        kafka_eos/state/options.py _MIB _KIB
-        kafka_eos/state/rocksdb.py _HEAP_BYTES _NUMBER_BYTES
-        kafka_eos/state/ttl.py _STAMP_BYTES
-        connectors/delta/log.py _BITS _LONGEST_BOUND
-        connectors/files/avro_blocks.py _SYNC _CHECKSUM
-        connectors/files/formats/csv.py _LARGEST
-        connectors/files/inputs.py _SECOND
-        connectors/files/names.py _LONGEST
-        connectors/files/parquet_levels.py _LENGTH
-        connectors/files/parquet_pages.py _DICTIONARY _UNPACKED _PACKED _OF_DATA _OF_DATA_2 _OF_LEVELS _RUNS _LEVELS
-        connectors/files/parquet_pages.py _NUMBER
-        connectors/files/row_formats.py _LARGEST
-        connectors/files/s3/staging.py _MOST
-        connectors/kafka/client.py _INCONSISTENT_TOPIC_ID
-        connectors/kafka/hashes.py _M _SEED _PRIME _OFFSET _LANE
-        connectors/kafka/limits.py LONGEST_MS
+        kafka_eos/storage/local_files.py _PRIVATE
+        kafka_eos/storage/epoch_ledger.py _DIGITS
+        kafka_eos/storage/rolling_log.py _LEVEL
+        kafka_eos/storage/remote_storage.py _ACTIVE_SEGMENTS _FIRST_TIME
+        kafka_eos/runtime/worker/control_messages.py _MOST_SOCKETS
+        kafka_eos/embedded/worker_main.py EXIT_ORPHANED
+        kafka_eos/runtime/exchange/in_flight_rows.py _LENGTH
+        kafka_eos/runtime/operators/broadcast/broadcast_operator.py _INPUTS
+        kafka_eos/runtime/operators/timer_firing.py _NUMBER_BYTES
+        kafka_eos/runtime/operators/joins/table_join.py _SIDES
+        kafka_eos/core/provenance_blocks.py _PLANES
+        kafka_eos/protocol/watermark_alignment.py NOBODY
+        kafka_eos/runtime/state/entry_states.py _NUMBER_BYTES
+        kafka_eos/runtime/state/key_groups.py MAX_KEY_GROUPS GROUP_BYTES _PRIME
+        kafka_eos/runtime/state/row_keys.py _LONG _LONG_BYTES TIME_BYTES
+        kafka_eos/runtime/state/memory_store.py _LENGTH _DIGEST
+        kafka_eos/runtime/state/rocksdb_options.py _MIB _KIB
+        kafka_eos/runtime/state/rocksdb_store.py _HEAP_BYTES _NUMBER_BYTES
+        kafka_eos/runtime/state/expiring_state.py _STAMP_BYTES
+        connectors/delta/delta_log.py _BITS _LONGEST_BOUND
+        connectors/files/source/avro_rows.py _SYNC _CHECKSUM
+        connectors/files/formats/csv_format.py _LARGEST
+        connectors/files/source/locations.py _SECOND
+        connectors/files/file_names.py _LONGEST
+        connectors/files/source/parquet_levels.py _LENGTH
+        connectors/files/source/parquet_pages.py _DICTIONARY _UNPACKED _PACKED _OF_DATA _OF_DATA_2 _OF_LEVELS _RUNS
+        connectors/files/source/parquet_pages.py _LEVELS
+        connectors/files/source/parquet_pages.py _NUMBER
+        connectors/files/source/row_formats.py _LARGEST
+        connectors/files/sink/s3_staging.py _MOST
+        connectors/kafka/client/librdkafka.py _INCONSISTENT_TOPIC_ID
+        connectors/kafka/sink/partitioner_hashes.py _M _SEED _PRIME _OFFSET _LANE
+        connectors/kafka/sink/cluster_limits.py LONGEST_MS
         connectors/kafka/rpc/brokers.py _PORT
         connectors/kafka/rpc/certificates.py _VERSION _UTC_TIME _LONG
-        connectors/kafka/rpc/codes.py TOPIC_UNKNOWN LEADER_UNKNOWN UNSUPPORTED_VERSION ID_NOT_FOUND
+        connectors/kafka/rpc/error_codes.py TOPIC_UNKNOWN LEADER_UNKNOWN UNSUPPORTED_VERSION ID_NOT_FOUND
         connectors/kafka/rpc/connection.py _NO_LOGIN_HERE
         connectors/kafka/rpc/messages/cluster.py TOPIC BROKER
         connectors/kafka/rpc/messages/connection.py API_VERSIONS _FINALIZED
         connectors/kafka/rpc/messages/logs.py _MAGIC_AT _MAGIC _CONTROL
         connectors/kafka/rpc/messages/transactions.py END_TXN
         connectors/kafka/rpc/security.py _EXPIRED
-        connectors/kafka/rpc/wire.py _MOST_BYTES_OF_A_VARINT
-        connectors/kafka/sizes.py _BATCH _FIXED _AROUND _WIDEST
-        connectors/kafka/transactions.py NEVER
-        connectors/kafka/writer.py _NUMBERS
-        connectors/lake/standings.py OVER
-        connectors/postgres/ledger.py _LOCK _NOT_PERMITTED
-        connectors/postgres/ranges.py _XIDS
-        schemas/counted.py _WIDTH
-        schemas/registries/header_ids.py _GUID _ID
-        schemas/registries/registry.py _NO_COMPATIBILITY
-        schemas/registries/wire_format.py PREFIX
+        connectors/kafka/rpc/messages/wire_format.py _MOST_BYTES_OF_A_VARINT
+        connectors/kafka/sink/record_sizes.py _BATCH _FIXED _AROUND _WIDEST
+        connectors/kafka/rpc/transaction_status.py NEVER
+        connectors/kafka/sink/writer.py _NUMBERS
+        connectors/_lake/commit_status.py OVER
+        connectors/postgres/sink/staging_catalog.py _LOCK _NOT_PERMITTED
+        connectors/postgres/source/snapshot_queries.py _XIDS
+        kafka_eos/codecs/operator_state/counted_value.py _WIDTH
+        kafka_eos/codecs/registry/header_ids.py _GUID _ID
+        kafka_eos/codecs/registry/registry_client.py _NO_COMPATIBILITY
+        kafka_eos/codecs/registry/wire_format.py PREFIX
     """,
     "times in milliseconds": """
-        kafka_eos/state/clocks.py LEAP_MS
+        kafka_eos/runtime/state/ttl_clock.py LEAP_MS
         connectors/iceberg/catalogs.py _ANSWER_SECONDS
-        connectors/kafka/committer.py FENCED_MS HELD_MS
-        connectors/kafka/limits.py DEFAULT_MS _BROKER_DEFAULT_MS
-        connectors/kafka/pool.py _STATISTICS_MS
-        connectors/kafka/reader.py _STATISTICS_MS
+        connectors/kafka/sink/committer.py FENCED_MS HELD_MS
+        connectors/kafka/sink/cluster_limits.py DEFAULT_MS _BROKER_DEFAULT_MS
+        connectors/kafka/sink/producer_pool.py _STATISTICS_MS
+        connectors/kafka/source/reader.py _STATISTICS_MS
         connectors/kafka/rpc/messages/logs.py _WAIT_MS
     """,
     "shown to people": """
-        kafka_eos/attribution.py _MOST_PLACES _MOST_SAID
-        kafka_eos/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
-        kafka_eos/dead_letters/shown.py _MOST_REASONS
-        kafka_eos/embedded/preparing.py _SHOWN
-        kafka_eos/excerpts.py _KEY _VALUE _HEADERS _MESSAGE
-        kafka_eos/logs.py _MOST_KINDS
-        kafka_eos/operators/chain.py _LONGEST
-        kafka_eos/records.py _SHOWN
-        connectors/delta/log.py _LONGEST_ERROR
+        kafka_eos/core/fault_attribution.py _MOST_PLACES _MOST_SAID
+        kafka_eos/ops/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
+        kafka_eos/ops/dead_letters/rendering.py _MOST_REASONS
+        kafka_eos/embedded/worker_startup.py _SHOWN
+        kafka_eos/core/record_preview.py _KEY _VALUE _HEADERS _MESSAGE
+        kafka_eos/_util/logging_setup.py _MOST_KINDS
+        kafka_eos/runtime/operators/operator_chain.py _LONGEST
+        kafka_eos/core/records.py _SHOWN
+        connectors/delta/delta_log.py _LONGEST_ERROR
         connectors/http/client.py _SHOWN
-        connectors/kafka/topics.py _MOST_NAMES
-        connectors/postgres/statements.py _LONG
+        connectors/kafka/source/subscription.py _MOST_NAMES
+        connectors/postgres/sink/statements.py _LONG
     """,
     "a bound whose excess is an error": """
-        kafka_eos/settings.py _MOST_WORKERS
-        kafka_eos/structured_streaming/task.py _MOST_TASKS
-        connectors/files/avro_blocks.py _MOST_OF_XZ
-        connectors/files/open_files.py MOST_FILES
-        connectors/files/parquet_pages.py _DEEPEST _SHARE
-        connectors/files/source.py LONGEST_ROW LARGEST_BLOCK
-        connectors/kafka/pool.py MAX_SLOTS
+        kafka_eos/config/settings.py _MOST_WORKERS
+        kafka_eos/structured_streaming/partition_writer.py _MOST_TASKS
+        connectors/files/source/avro_rows.py _MOST_OF_XZ
+        connectors/files/sink/open_files.py MOST_FILES
+        connectors/files/source/parquet_pages.py _DEEPEST _SHARE
+        connectors/files/source/file_source.py LONGEST_ROW LARGEST_BLOCK
+        connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
-        connectors/kafka/rpc/login.py _MOST_ITERATIONS
-        connectors/postgres/ranges.py _RECENT
-        schemas/languages/avro/decimals.py _MOST_DIGITS
-        schemas/languages/avro/foreign.py _SHALLOW
-        schemas/languages/json_schema/differences.py _MOST_HOPS _MOST_STEPS
-        schemas/languages/json_schema/drafts.py _DEEPEST
-        schemas/languages/protobuf/language.py _DEEPEST
-        schemas/registries/decoders.py _MOST _MOST_TEXT
-        schemas/registries/references.py _DEEPEST _MOST
-        schemas/registries/unknown.py _MOST_IDS
+        connectors/kafka/rpc/sasl.py _MOST_ITERATIONS
+        connectors/postgres/source/snapshot_queries.py _RECENT
+        kafka_eos/codecs/avro/foreign_decimals.py _MOST_DIGITS
+        kafka_eos/codecs/avro/foreign_schemas.py _SHALLOW
+        kafka_eos/codecs/json_schema/differences.py _MOST_HOPS _MOST_STEPS
+        kafka_eos/codecs/json_schema/draft_07.py _DEEPEST
+        kafka_eos/codecs/protobuf/registry_language.py _DEEPEST
+        kafka_eos/codecs/registry/decoder_cache.py _MOST _MOST_TEXT
+        kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
+        kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
     """,
     "attempts, or how many work at once": """
-        kafka_eos/checkpoints/objects.py _PARTS _CREATES
-        kafka_eos/checkpoints/packing.py AT_ONCE
-        kafka_eos/checkpoints/verify.py AT_ONCE
-        kafka_eos/coordinator/commits.py AT_ONCE
-        kafka_eos/coordinator/heartbeats.py _A_LEASE
-        kafka_eos/operators/requests/threads.py _TIMES
+        kafka_eos/storage/object_store.py _PARTS _CREATES
+        kafka_eos/storage/provenance_compaction.py AT_ONCE
+        kafka_eos/storage/verification.py AT_ONCE
+        kafka_eos/coordination/epochs.py AT_ONCE
+        kafka_eos/coordination/heartbeats.py _A_LEASE
+        kafka_eos/runtime/operators/async_io/thread_pool.py _TIMES
         kafka_eos/protocol/backoff.py _DOUBLINGS
-        kafka_eos/state/rocksdb.py BACKGROUND_JOBS
-        connectors/kafka/committer.py _LOOKS
-        connectors/kafka/pool.py WARMERS _SELDOM
-        connectors/lake/committer.py _TRIES
-        connectors/outbox/committer.py AT_ONCE
-        connectors/postgres/strategies.py EACH
+        kafka_eos/runtime/state/rocksdb_store.py BACKGROUND_JOBS
+        connectors/kafka/sink/committer.py _LOOKS
+        connectors/kafka/sink/producer_pool.py WARMERS _SELDOM
+        connectors/_lake/committer.py _TRIES
+        connectors/_outbox/committer.py AT_ONCE
+        connectors/postgres/sink/write_strategy.py EACH
     """,
     "an estimate, or a buffer of the operating system": """
-        kafka_eos/collector.py _YOUNG_OBJECTS
-        kafka_eos/coordinator/observers.py _BACKLOG
-        kafka_eos/coordinator/room.py _SOME
-        kafka_eos/embedded/exchanges.py _ROW
-        kafka_eos/embedded/network.py _SOCKET_BUFFER
-        kafka_eos/embedded/preparing.py _MOVED
-        kafka_eos/embedded/process.py _OPEN_FILES _LEAST_FILES
-        kafka_eos/state/rocksdb.py _SCRATCH_FILES
-        kafka_eos/state/scratch.py _SHARE
-        kafka_eos/state/timers.py _LOOKED_UP
-        connectors/files/formats/arrow.py _EACH_TABLE
-        connectors/files/open_files.py _EACH_BLOCK _EACH_ROW
-        connectors/kafka/memory.py SHARE _LARGEST_RECORD
+        kafka_eos/_util/gc_tuning.py _YOUNG_OBJECTS
+        kafka_eos/coordination/status_file.py _BACKLOG
+        kafka_eos/coordination/disk_space.py _SOME
+        kafka_eos/runtime/exchange/channels.py _ROW
+        kafka_eos/runtime/exchange/network.py _SOCKET_BUFFER
+        kafka_eos/embedded/worker_startup.py _MOVED
+        kafka_eos/embedded/worker_process.py _OPEN_FILES _LEAST_FILES
+        kafka_eos/runtime/state/rocksdb_store.py _SCRATCH_FILES
+        kafka_eos/runtime/state/epoch_scratch.py _SHARE
+        kafka_eos/runtime/state/timers.py _LOOKED_UP
+        connectors/files/formats/arrow_layout.py _EACH_TABLE
+        connectors/files/sink/open_files.py _EACH_BLOCK _EACH_ROW
+        connectors/kafka/client/memory.py SHARE _LARGEST_RECORD
     """,
     "the precision of a sketch": """
-        kafka_eos/aggregates/sketches.py _INDEX_BITS _MOST_LISTED _RANK_BITS
+        kafka_eos/api/aggregates/sketches.py _INDEX_BITS _MOST_LISTED _RANK_BITS
     """,
     "the default of a setting": """
-        kafka_eos/state/options.py DEFAULT_MEMORY DEFAULT_CLEANUP_ROWS
+        kafka_eos/runtime/state/rocksdb_options.py DEFAULT_MEMORY DEFAULT_CLEANUP_ROWS
     """,
 }
 """Whole numbers of modules that no limit is to be made of, by reason."""

@@ -87,7 +87,7 @@ def running(shared: Shared) -> Steps:
 
 
 def begins(shared: Shared, me: JobIdentity, take_over: bool) -> Steps:
-    """What ``coordinator.lives.Lives.enter`` does, and one epoch."""
+    """What ``coordination.incarnations.Lives.enter`` does, and one epoch."""
     for look in range(2):
         match admit(me, shared.signs(), frozenset(), take_over):
             case Proceed(succeeds=others):

@@ -1,6 +1,6 @@
 """Which rows of two streams belong together, in Spark SQL: pairs, and rows that are in none.
 
-Rule: this follows from what the kinds of joins are said to be, and shares nothing with ``operators.joins``.
+Rule: this follows from what the kinds of joins are said to be, and shares nothing with ``runtime.operators.joins``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What patterns should have made, by the user's functions inside Spark's Python workers.
 
-Rules: this follows from what a pattern is said to be, and shares nothing with ``operators.patterns``: no table, no
-partial matches, no timers. Each row that may be a first one is followed to its end, one after the other; then it is
+Rules: this follows from what a pattern is said to be, and shares nothing with ``runtime.operators.patterns``: no table,
+no partial matches, no timers. Each row that may be a first one is followed to its end, one after the other; then it is
 seen which of them are inside of a match. It runs on all rows of a key together, in the order of event time.
 """
 

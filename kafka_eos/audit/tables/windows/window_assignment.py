@@ -1,7 +1,7 @@
 """Which windows a row is in, by its event time, in Spark SQL.
 
 A window is ``struct<start, end>`` in milliseconds since 1970; the end is not in it. Rule: this follows from what the
-kinds of windows are said to be, and shares nothing with ``interfaces.assigners``.
+kinds of windows are said to be, and shares nothing with ``plan.window_assigners``.
 """
 
 from __future__ import annotations

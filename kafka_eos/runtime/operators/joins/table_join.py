@@ -1,7 +1,7 @@
 """The join of a stream with a table: each row with what the table has for its key when the row comes.
 
 The state ``table`` has the newest value of each key of the table. The table's rows come before those of the stream, as
-far as they were there when the job began (``protocol.bootstrap``); which of later ones a row finds is chance.
+far as they were there when the job began (``protocol.source_dependencies``); which of later ones a row finds is chance.
 
 Rule: a row of the table changes the state and makes nothing, a row of the stream makes one output at most and changes
 nothing. So outputs are named by the rows of the stream alone.

@@ -30,7 +30,7 @@ _Cells = Mapping[int, MutableMapping[Any, Any]]
 
 
 class AloneWindows(WindowOperator):
-    """Their state is of the kind ``pane``; see ``interfaces.Panes``."""
+    """Their state is of the kind ``pane``; see ``abc.Panes``."""
 
     def __init__(self, node: Windows, assigner: Paned) -> None:
         super().__init__(node)
