@@ -16,7 +16,7 @@ MATRIX     := tests/broker tests/chaos/test_failpoints.py tests/chaos/test_paral
 CLIENTS    ?= 2.13.2 2.16.1
 SPARKS     ?= 4.2.0 4.2.1
 ON_SPARK   := tests/spark tests/structured_streaming tests/devbroker/test_spark_jars.py -m "not slow and not campaign"
-UNIT       := tests/unit tests/unit/protocol tests/test_layers.py
+UNIT       := tests/unit tests/test_layers.py tests/test_import_paths.py
 USUAL      := -m "not planted and not campaign and not slow and not cluster"
 ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
@@ -65,7 +65,7 @@ campaign: env s3-server ## The tests that `make test` leaves out: other settings
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
 	@$(PYTEST) --limits usual -m "not campaign and not slow" tests/contract tests/schedules
 	@$(PYTEST) --limits tiny -m "not campaign and not slow" tests/unit
-	@EXAMPLES=40 $(PYTEST) -m "not campaign and not slow" tests/unit/runtime/operators tests/unit/runtime/state tests/unit/embedded
+	@EXAMPLES=40 $(PYTEST) -m "not campaign and not slow" tests/unit/runtime tests/unit/embedded
 
 chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3
 	@$(PYTEST) -m chaos --brokers $(BROKERS) $(TESTS)

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_SOURCES = ("kafka_eos", "connectors", "schemas")
-"""Links in one to another are not followed."""
+_SOURCES = ("kafka_eos", "connectors")
+"""The link in one to the other is not followed."""
 
 
 def compile_library() -> None:

@@ -253,7 +253,7 @@ def test_every_check_of_the_sink_contract_is_listed() -> None:
 
 def test_everything_that_a_sink_may_have_is_listed() -> None:
     listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-sink.md").read_text(), "optional")]
-    rooms = (interfaces.sinks, interfaces.commits, interfaces.guarantees, interfaces.lives, interfaces.services)
+    rooms = (interfaces.sink, interfaces.committer, interfaces.guarantee, interfaces.incarnation, interfaces.services)
     asked = {
         name
         for module in rooms

@@ -1,8 +1,9 @@
 """Who may import whom, as in ``docs/architecture.md``: read from the source, so that a forbidden import cannot hide.
 
-A room is a package or module right below ``kafka_eos``. Every import counts, whether it stands at the top of a file, in
-a function, or for type checkers only: to put one into a function does not end a circle. What does not count is that
-Python runs the ``__init__`` of a package before its modules.
+A room is a package or module right below ``kafka_eos``, and what stands in the larger ones has a table of its own.
+Every import counts, whether it stands at the top of a file, in a function, or for type checkers only: to put one into a
+function does not end a circle. What does not count is that Python runs the ``__init__`` of a package before its
+modules.
 
 A front door is an ``__init__`` that imports nothing until a name is asked for. Who imports a name through it imports
 the file that the name is of.
@@ -25,95 +26,120 @@ PACKAGE = Path(__file__).parent.parent / "kafka_eos"
 MAY_IMPORT: Mapping[str, str] = {
     # What everything is made of
     "__init__": "",  # a front door, and the version
-    "errors": "",
-    "calls": "",
-    "collector": "",
-    "cores": "",
-    "excerpts": "",
-    "records": "excerpts",
-    "secrets": "",
-    "addresses": "secrets",
-    "stacks": "errors",
-    "extras": "errors",
-    "ids": "errors",
-    "attribution": "errors",
-    "failpoints": "errors",
-    "limits": "errors",
-    "lines": "errors",
-    "interfaces": "errors ids records attribution lines",
-    "provenance": "ids records",
-    "origins": "limits ids provenance records",
-    "schemas": "errors interfaces records calls extras secrets",
-    "aggregates": "errors schemas",
-    "client_config": "secrets",
-    "config_file": "errors",
-    "log_context": "records",
-    "logs": "log_context",
-    "settings": "errors ids interfaces addresses client_config config_file cores logs secrets",
-    # Plan, decisions, what is stored
-    "plan": "errors ids interfaces attribution lines",
-    "protocol": "errors ids interfaces records",
-    "checkpoints": "limits errors ids interfaces addresses failpoints protocol",
-    # schemas: for the offline reader; protocol: positions of tables
-    "state": "limits errors ids interfaces records calls failpoints schemas protocol checkpoints",
-    "operators": "limits log_context excerpts errors ids interfaces records attribution calls failpoints provenance "
-    "schemas plan protocol state",
-    "exchange": "limits errors ids interfaces records attribution plan protocol state",
-    "connectors": "limits logs errors ids interfaces records extras addresses attribution calls failpoints provenance "
-    "origins schemas secrets protocol",
+    "core": "",
+    "_util": "core",
+    "abc": "core _util",
+    "config": "core _util",
+    # Bytes, decisions, what is stored, what a plan is
+    "codecs": "core _util abc",
+    "protocol": "core abc",
+    "plan": "core _util abc config",
+    "storage": "core _util abc protocol",
+    # What reads and writes other systems
+    "connectors": "core _util abc codecs",
     # What runs a plan
-    "source_readers": "ids interfaces records protocol",
-    "open_task": ("ids interfaces records failpoints settings plan protocol state operators exchange source_readers"),
-    "explain": "interfaces attribution settings plan",
-    "coordinator": "errors ids interfaces records failpoints settings plan protocol checkpoints state explain",
-    "testing": "errors ids interfaces records plan protocol checkpoints state operators",
-    "app": "errors ids plan",
-    "embedded": "limits log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints "
-    "state operators exchange open_task coordinator app collector stacks",
-    "spark": "__init__ log_context logs errors ids interfaces records failpoints settings plan protocol checkpoints "
-    "state operators exchange open_task coordinator app collector",  # __init__: tasks must have the driver's version
-    "structured_streaming": "limits errors ids interfaces failpoints protocol checkpoints connectors coordinator spark",
+    "runtime": "core _util abc config codecs protocol plan storage",
+    "testing": "core abc protocol plan storage runtime",
+    "savepoints": "core abc codecs protocol storage runtime",
+    "coordination": "core _util abc config protocol plan storage runtime",
+    "monitoring": "core _util protocol storage coordination",
+    "embedded": "core _util config protocol plan storage runtime coordination",
+    # __init__: tasks must have the driver's version
+    "spark": "__init__ core _util abc config protocol plan storage runtime coordination",
+    "structured_streaming": "core _util abc protocol storage connectors coordination spark",
     # What people call
-    "metrics": "logs errors records",
-    "ui": "excerpts errors interfaces records checkpoints coordinator metrics",
-    "terminal": "__init__ logs errors extras ids interfaces settings plan protocol coordinator app embedded metrics "
-    "stacks ui",
-    "dsl": "errors ids interfaces records attribution lines aggregates schemas settings plan operators coordinator app "
-    "embedded explain terminal",
-    "devbroker": "errors",
-    # connectors: the Java client shows no batches; devbroker: fetches the jars of Spark too
-    "audit": "errors ids interfaces records extras origins provenance schemas settings plan protocol checkpoints state "
-    "operators exchange connectors coordinator app collector spark devbroker secrets",
-    "dead_letters": "limits excerpts errors ids interfaces records settings plan checkpoints state connectors app dsl",
-    "demo": "__init__ errors ids extras settings checkpoints connectors coordinator app dsl devbroker audit ui",
-    "doctor": "errors interfaces settings plan checkpoints coordinator cores",
-    "cli": "__init__ errors ids interfaces config_file secrets settings plan protocol checkpoints state coordinator "
-    "app collector schemas spark explain terminal devbroker audit dead_letters demo stacks extras ui doctor connectors "
-    "metrics",
+    "api": "__init__ core _util abc config codecs protocol plan runtime coordination monitoring embedded",
+    "audit": "core _util abc config codecs protocol plan storage connectors runtime coordination spark",
+    "ops": "core _util abc config plan storage connectors runtime savepoints coordination api",
+    "devtools": "__init__ core _util config storage connectors runtime coordination monitoring api audit",
+    "cli": "__init__ core _util abc config codecs protocol plan storage connectors runtime savepoints "
+    "coordination monitoring spark api audit ops devtools",
     "__main__": "cli",
 }
 """What each room imports of the others: no more, and no less. A room stands below those that it imports."""
 
+INSIDE: Mapping[str, Mapping[str, str]] = {
+    "runtime": {
+        "epoch_reports": "",
+        "program": "",
+        "state": "",
+        "operators": "state",
+        "exchange": "state operators",
+        "worker": "epoch_reports program state operators exchange",
+    },
+    "connectors": {
+        "_shared": "",
+        "polling": "",
+        "_staged_tables": "_shared",
+        "files": "_shared",
+        "kafka": "_shared",
+        "_lake": "_shared files",
+        "_outbox": "files",
+        "dbapi": "_shared _staged_tables",
+        "postgres": "_shared _staged_tables",
+        "delta": "files _lake",
+        "http": "_outbox",
+        "iceberg": "files _lake",
+        "idempotent": "_outbox",
+    },
+    "connectors.kafka": {
+        "client": "",
+        "job_names": "",
+        "topic_formats": "",
+        "rpc": "client",
+        "sink": "client job_names topic_formats rpc",
+        "source": "client job_names topic_formats rpc sink",
+    },
+    "connectors.files": {
+        "disk": "",
+        "file_names": "",
+        "formats": "",
+        "os_errors": "",
+        "s3": "",
+        "varints": "",
+        "hive_partitions": "file_names",
+        "sink": "disk file_names formats os_errors s3",
+        "source": "os_errors s3 varints hive_partitions",
+    },
+    "audit": {
+        "cluster": "",
+        "facts": "",
+        "tables": "cluster facts",
+        "checks": "facts tables",
+        "report": "facts tables checks",
+        "job_audit": "cluster facts tables checks report",
+        "topics": "cluster facts tables checks report",
+        "state": "cluster facts tables checks report job_audit",
+    },
+}
+"""The same of what stands in a room: folders, and modules beside them. The room's ``__init__`` is apart."""
+
 POSTGRES = (
-    "client",
-    "committer",
-    "fitting",
-    "inserting",
-    "ledger",
-    "prepared",
-    "ranges",
-    "reader",
-    "sink",
-    "staging",
-    "statements",
-    "telling",
+    "connection",
+    "sink.audit_rows",
+    "sink.column_compatibility",
+    "sink.committer",
+    "sink.direct_insert",
+    "sink.postgres_sink",
+    "sink.prepared_transactions",
+    "sink.staging_catalog",
+    "sink.staging_tables",
+    "sink.statements",
+    "source.reader",
+    "source.snapshot_queries",
 )
 """Modules of the connector that work with psycopg."""
-ICEBERG = ("catalogs", "durable", "partitions", "table")
+ICEBERG = (
+    "catalogs",
+    "durable_file_io",
+    "iceberg_table",
+    "partitions",
+)
 """Those that work with pyiceberg."""
-FRONT_DOORS = {"kafka_eos", "kafka_eos.spark"}
-LATE = {("dsl", "settings"), ("dsl", "explain"), ("dsl", "embedded"), ("dsl", "terminal")}
-"""Imported when they are called for: loading the one room does not load the other."""
+FRONT_DOORS = {"kafka_eos", "kafka_eos.spark", "kafka_eos.structured_streaming"}
+LATE = {"kafka_eos.api.run", "kafka_eos.config.settings", "kafka_eos.embedded.supervisor", "kafka_eos.plan.explain"}
+"""Imported when ``Pipeline`` is asked to run or explain: to write a plan loads no engine."""
+ENGINE = {"embedded", "monitoring"}
 
 pytestmark = pytest.mark.xdist_group("layers")  # parses every module once
 
@@ -264,11 +290,37 @@ def test_a_room_may_import_only_what_it_does(name: str) -> None:
     assert [allowed for allowed in MAY_IMPORT[name].split() if allowed not in used] == []
 
 
+@pytest.mark.parametrize("package", INSIDE)
+def test_inside_a_room_its_parts_import_what_they_may_and_no_less(package: str) -> None:
+    begin = f"kafka_eos.{package}."
+    parts: dict[str, set[str]] = {_part(begin, module): set() for module in sources() if module.startswith(begin)}
+    for each in imports():
+        if each.by.startswith(begin) and each.what.startswith(begin):
+            parts[_part(begin, each.by)].add(_part(begin, each.what))
+
+    assert {name: used - {name} for name, used in parts.items()} == {
+        name: set(allowed.split()) for name, allowed in INSIDE[package].items()
+    }
+
+
+@pytest.mark.parametrize("package", INSIDE)
+def test_inside_a_room_a_part_stands_below_those_that_it_may_import(package: str) -> None:
+    above: set[str] = set()
+    for name, allowed in INSIDE[package].items():
+        assert set(allowed.split()) <= above, name
+        above.add(name)
+
+
+def _part(begin: str, module: str) -> str:
+    return module.removeprefix(begin).partition(".")[0]
+
+
 def test_what_is_imported_late_is_imported_in_functions() -> None:
-    late = [each for each in imports() if each.rooms in LATE]
+    of_api = [each for each in imports() if each.rooms[0] == "api" and each.by != "kafka_eos.api.run"]
+    late = [each for each in of_api if each.what in LATE or each.rooms[1] in ENGINE]
 
     assert [str(each) for each in late if each.kind == "top"] == []
-    assert {each.rooms for each in late if each.kind == "inner"} == LATE
+    assert {each.what for each in late if each.kind == "inner"} == LATE
 
 
 @pytest.mark.parametrize("door", sorted(FRONT_DOORS))
@@ -305,7 +357,7 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
             "pyiceberg",
             {f"kafka_eos.connectors.iceberg.{name}" for name in ICEBERG},
         ),
-        ("sqlalchemy", {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "table")}),
+        ("sqlalchemy", {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "iceberg_table")}),
         ("boto3", {"kafka_eos.connectors.files.s3.bucket"}),
         ("botocore", {"kafka_eos.connectors.files.s3.bucket"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py

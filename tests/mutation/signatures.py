@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("kafka_eos", "connectors", "schemas")
+SOURCES = ("kafka_eos", "connectors")
 
 Optional = Mapping[str, Mapping[str, frozenset[str]]]
 """By the name of a function or class, its optional arguments and their defaults, as they are written."""
