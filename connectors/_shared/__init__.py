@@ -1,1 +1,1 @@
-"""Shared."""
+"""Helpers that several connectors share. Not part of the public API."""

@@ -1,1 +1,1 @@
-"""Devtools."""
+"""Tools for trying the library: a local Kafka broker and the demo."""

@@ -149,6 +149,7 @@ FILES: Mapping[str, Sequence[str]] = {
         f"{_UNIT}/runtime/operators/test_assigners.py",
         f"{_UNIT}/runtime/operators/test_windows.py",
     ),
+    "kafka_eos/api/window_functions.py": (f"{_UNIT}/runtime/operators/test_windows.py",),
     "kafka_eos/testing/list_source.py": (f"{_UNIT}/testing/test_list_source.py",),
 }
 """Files of their own, and what a file needs beside the tests of its room."""

@@ -1,1 +1,1 @@
-"""Source."""
+"""The file source: listing, splits and positions in a file."""

@@ -1,1 +1,1 @@
-"""Client."""
+"""Clients of a Kafka cluster: settings, connections, errors and retries."""

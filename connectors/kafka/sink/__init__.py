@@ -1,1 +1,1 @@
-"""Sink."""
+"""The Kafka sink: transactional producers, pre-commit and commit of an epoch."""

@@ -1,1 +1,1 @@
-"""Source."""
+"""The Kafka source: partition discovery, reading, and offsets as positions."""

@@ -1,1 +1,1 @@
-"""Sink."""
+"""The PostgreSQL sink: staged rows or prepared transactions, and their commit."""

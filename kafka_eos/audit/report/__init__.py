@@ -1,1 +1,1 @@
-"""Report."""
+"""The results of an audit as text, JSON and HTML."""

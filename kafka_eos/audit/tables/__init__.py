@@ -1,1 +1,1 @@
-"""Tables."""
+"""The expected and the actual rows of a job as Spark tables."""

@@ -1,1 +1,1 @@
-"""Operator state."""
+"""Codecs of the values that operators keep in their state."""

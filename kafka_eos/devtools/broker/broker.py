@@ -208,7 +208,7 @@ class Broker:
     def _spawn(self, command: list[str], lock: IO[Any]) -> subprocess.Popen[bytes]:
         """Starts Java in a session of its own (so a Ctrl-C in the terminal is not its business), holding ``lock``."""
         if not self.daemon:
-            command = [sys.executable, "-ISs", str(_PACKAGE / "leash.py"), str(os.getpid()), *command]
+            command = [sys.executable, "-ISs", str(_PACKAGE / "parent_death.py"), str(os.getpid()), *command]
         with self.log_path.open("ab") as log:
             return subprocess.Popen(
                 command,

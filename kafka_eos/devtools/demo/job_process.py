@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_eos.devtools.broker import parent_death as leash
+from kafka_eos.devtools.broker import parent_death
 from kafka_eos.devtools.demo.directory import Home, parent_of
 from kafka_eos.devtools.demo.faults import Victim
 from kafka_eos.devtools.demo.job_history import Diary
@@ -47,7 +47,7 @@ class Job(ABC):
         with self._home.job_log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for the demo, which then ends its job.
             self._process = subprocess.Popen(
-                [sys.executable, "-ISs", str(leash.__file__), str(os.getpid()), *run],
+                [sys.executable, "-ISs", str(parent_death.__file__), str(os.getpid()), *run],
                 env={**os.environ, **armed, **self._environment(armed)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

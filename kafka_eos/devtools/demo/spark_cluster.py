@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.broker import parent_death as leash
+from kafka_eos.devtools.broker import parent_death
 from kafka_eos.devtools.demo.directory import children_of
 from kafka_eos.devtools.demo.postgres import free_port
 
@@ -84,7 +84,7 @@ class SparkCluster:
         command = [str(_spark() / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}", *options]
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-ISs", str(leash.__file__), str(os.getpid()), *command],
+                [sys.executable, "-ISs", str(parent_death.__file__), str(os.getpid()), *command],
                 env={**os.environ, **_environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

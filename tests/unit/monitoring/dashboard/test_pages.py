@@ -21,7 +21,7 @@ from kafka_eos.monitoring.metrics.http_server import Answers
 from kafka_eos.monitoring.metrics.job_observer import Observed
 from tests.waiting import PATIENCE
 
-STATIC = Path(__file__).parents[4] / "kafka_eos" / "ui" / "static"
+STATIC = Path(__file__).parents[4] / "kafka_eos" / "monitoring" / "dashboard" / "static"
 
 
 @pytest.fixture
