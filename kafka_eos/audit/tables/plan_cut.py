@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from pyspark.sql import functions as F
-
 from kafka_eos.abc.sink import Sink as SinkConnector
 from kafka_eos.audit.tables.unanswered_requests import Unanswered, unanswered, why
 from kafka_eos.plan import (
@@ -343,4 +341,6 @@ def capture(stage: Node) -> Sink:
 
 def refuser_of(column: str) -> Column:
     """Who refused the record of a dead letter, from what it calls itself; see ``Chain``."""
+    from pyspark.sql import functions as F
+
     return F.regexp_extract(column, r"-(\d+)-\d+$", 1)

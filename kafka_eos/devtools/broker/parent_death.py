@@ -1,4 +1,4 @@
-"""Run as ``python parent_death.py PARENT_PID COMMAND...``: becomes COMMAND, which the kernel kills when the parent dies.
+"""Run as ``parent_death.py PARENT_PID COMMAND...``: becomes COMMAND, which the kernel kills when the parent dies.
 
 Rule: the parent is the *thread* that started this process (Linux counts so): start brokers from a thread that
 outlives them. Elsewhere than on Linux there is no such thing and the command simply runs.
