@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from kafka_eos.devtools.broker import fetch_jars
-from kafka_eos.spark import exactly_once_kafka
+from kafka_eos.structured_streaming import exactly_once_kafka
 
 HERE = Path(os.environ["BENCH_DIRECTORY"])
 SERVERS, VARIANT = os.environ["BENCH_BOOTSTRAP"], os.environ["BENCH_VARIANT"]

@@ -8,7 +8,7 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kafka_eos.spark import exactly_once_kafka
+from kafka_eos.structured_streaming import exactly_once_kafka
 
 servers, checkpoint = sys.argv[1:3]
 spark = SparkSession.builder.appName("totals").getOrCreate()

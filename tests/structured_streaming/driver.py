@@ -59,7 +59,7 @@ def main(kind: str, servers: str, source: str, target: str, checkpoint: str) -> 
     from pyspark.sql import SparkSession
 
     from kafka_eos.devtools.broker import fetch_jars
-    from kafka_eos.spark import exactly_once_kafka
+    from kafka_eos.structured_streaming import exactly_once_kafka
     from tests import spark_java
 
     java = {

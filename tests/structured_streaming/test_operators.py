@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.spark import ExactlyOnceQuery, exactly_once_kafka
+from kafka_eos.structured_streaming import ExactlyOnceQuery, exactly_once_kafka
 from tests.structured_streaming.kit import feed, messages, nothing_is_open
 
 START = 1_700_000_000

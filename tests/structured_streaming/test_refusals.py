@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.spark import exactly_once_kafka
+from kafka_eos.structured_streaming import exactly_once_kafka
 
 
 @pytest.fixture
