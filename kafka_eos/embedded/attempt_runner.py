@@ -24,11 +24,11 @@ from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.ack_collector import Answers
 from kafka_eos.embedded.background_commits import Beside
 from kafka_eos.embedded.supervisor_events import (
+    BackgroundDone,
     Broken,
-    Discovered,
     Event,
     Heard,
-    Learned,
+    SplitsDiscovered,
     StopExpired,
     StopRequested,
     WorkerEnded,
@@ -209,15 +209,15 @@ class AttemptRunner:
                 )
             case WorkerEnded(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
                 self._learn(facts.Died(subtask, f"worker {pid} {how}"))
-            case Learned() | Discovered() | Broken() if event.term != self._session:
+            case BackgroundDone() | SplitsDiscovered() | Broken() if event.term != self._session:
                 return  # an earlier attempt began it; recovery has decided what became of it
-            case Discovered(known=known, found=found):
+            case SplitsDiscovered(known=known, found=found):
                 self._discovered(known, found)
             case Broken(error=Exception() as error):
                 raise error
             case Broken(error=error):  # SystemExit ends a thread there, and must not end the job without a word
                 raise RuntimeError(f"{type(error).__name__} {error}, raised beside the main thread") from error
-            case Learned(fact=fact):
+            case BackgroundDone(fact=fact):
                 self._learn(fact)
             case Heard(message=Pulse(session=session, standing=standing, at=at), pid=pid):
                 if session == self._session and (subtask := self._crew.subtask_of(pid)) is not None:
@@ -362,7 +362,7 @@ class AttemptRunner:
         self._tell_who_waits(self._known)
         self._crew.tell(control.Waiting(session=self._session, sources=held.waiting, silent=held.silent))
         if not held.waiting:
-            self._events.put(Learned(self._session, facts.Filled()))
+            self._events.put(BackgroundDone(self._session, facts.Filled()))
 
     def _tell_who_waits(self, positions: Mapping[str, Positions]) -> None:
         if self._meets:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.json_values import Positions
-from kafka_eos.embedded.supervisor_events import Broken, Discovered, Event, Learned
+from kafka_eos.embedded.supervisor_events import BackgroundDone, Broken, Event, SplitsDiscovered
 from kafka_eos.protocol import events as facts
 from kafka_eos.runtime.epoch_reports import Finished
 from kafka_eos.storage.job_records import Manifest
@@ -42,7 +42,7 @@ class Beside:
         self._run(self._commits, self._sweep)
 
     def discover(self, known: Mapping[str, Positions]) -> None:
-        """Look for splits beside those that are known: ``Discovered`` follows."""
+        """Look for splits beside those that are known: ``SplitsDiscovered`` follows."""
         self._run(self._searches, lambda: self._discover(known))
 
     def close(self) -> None:
@@ -64,14 +64,14 @@ class Beside:
         self.finished = self._coordinator.finish(manifest)
         for failed in self._coordinator.tell_sources(manifest):
             self._observe("notice", text=failed)
-        return Learned(self._term, facts.Committed(manifest.id))
+        return BackgroundDone(self._term, facts.Committed(manifest.id))
 
     def _sweep(self) -> Event:
         self._coordinator.drop_old()
-        return Learned(self._term, facts.Swept())
+        return BackgroundDone(self._term, facts.Swept())
 
     def _discover(self, known: Mapping[str, Positions]) -> Event:
         try:
-            return Discovered(self._term, known, self._coordinator.discover(known))
+            return SplitsDiscovered(self._term, known, self._coordinator.discover(known))
         except InputLost as error:
-            return Discovered(self._term, known, error)
+            return SplitsDiscovered(self._term, known, error)

@@ -33,7 +33,7 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class BackgroundDone:
     """What work beside the main thread has come to."""
 
     term: int
@@ -41,7 +41,7 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class SplitsDiscovered:
     """The search for splits beyond ``known``: those found and where to start them, or what is gone of ``known``."""
 
     term: int
@@ -67,4 +67,4 @@ class StopExpired:
     """The time for a clean end is over."""
 
 
-Event: TypeAlias = Heard | WorkerEnded | Learned | Discovered | Broken | StopRequested | StopExpired
+Event: TypeAlias = Heard | WorkerEnded | BackgroundDone | SplitsDiscovered | Broken | StopRequested | StopExpired

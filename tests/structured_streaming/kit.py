@@ -26,9 +26,9 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.ids import Term
-from kafka_eos.structured_streaming import ExactlyOnceQuery, exactly_once_kafka
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
+from kafka_eos.structured_streaming import ExactlyOnceQuery, exactly_once_kafka
 from kafka_eos.structured_streaming.batch_ledger import Ledger
 from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from tests.producers import in_order
