@@ -19,7 +19,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +29,7 @@ from kafka_eos._util.jvm.class_cache import class_options
 from kafka_eos._util.jvm.jars import RELEASES, fetch_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.devtools.broker import parent_death
 from kafka_eos.devtools.broker.readiness import serves
 from kafka_eos.devtools.broker.settings import free_ports, is_free, server_properties
 from kafka_eos.devtools.broker.wait_until import wait_until
@@ -208,7 +208,7 @@ class Broker:
     def _spawn(self, command: list[str], lock: IO[Any]) -> subprocess.Popen[bytes]:
         """Starts Java in a session of its own (so a Ctrl-C in the terminal is not its business), holding ``lock``."""
         if not self.daemon:
-            command = [sys.executable, "-ISs", str(_PACKAGE / "parent_death.py"), str(os.getpid()), *command]
+            command = parent_death.build_command(command)
         with self.log_path.open("ab") as log:
             return subprocess.Popen(
                 command,

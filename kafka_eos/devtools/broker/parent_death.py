@@ -12,6 +12,11 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def build_command(command: list[str]) -> list[str]:
+    """Return the command that runs ``command`` no longer than the calling thread lives."""
+    return [sys.executable, "-ISs", __file__, str(os.getpid()), *command]
+
+
 def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":

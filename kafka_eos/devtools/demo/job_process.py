@@ -47,7 +47,7 @@ class Job(ABC):
         with self._home.job_log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for the demo, which then ends its job.
             self._process = subprocess.Popen(
-                [sys.executable, "-ISs", str(parent_death.__file__), str(os.getpid()), *run],
+                parent_death.build_command(run),
                 env={**os.environ, **armed, **self._environment(armed)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -84,7 +84,7 @@ class SparkCluster:
         command = [str(_spark() / "bin" / "spark-class"), f"org.apache.spark.deploy.{daemon}", *options]
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-ISs", str(parent_death.__file__), str(os.getpid()), *command],
+                parent_death.build_command(command),
                 env={**os.environ, **_environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
