@@ -270,10 +270,7 @@ def test_no_rooms_import_each_other_in_a_circle() -> None:
 
 def test_every_room_stands_in_the_table_below_those_that_it_may_import() -> None:
     assert {room(module) for module in sources()} == set(MAY_IMPORT)
-    above: set[str] = set()
-    for name, allowed in MAY_IMPORT.items():
-        assert set(allowed.split()) <= above, name
-        above.add(name)
+    expect_layers(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
@@ -305,8 +302,13 @@ def test_inside_a_room_its_parts_import_what_they_may_and_no_less(package: str) 
 
 @pytest.mark.parametrize("package", INSIDE)
 def test_inside_a_room_a_part_stands_below_those_that_it_may_import(package: str) -> None:
+    expect_layers(INSIDE[package])
+
+
+def expect_layers(may_import: Mapping[str, str]) -> None:
+    """Each name of a table may import those above it in the table, and no others."""
     above: set[str] = set()
-    for name, allowed in INSIDE[package].items():
+    for name, allowed in may_import.items():
         assert set(allowed.split()) <= above, name
         above.add(name)
 
