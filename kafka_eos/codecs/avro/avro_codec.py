@@ -1,6 +1,6 @@
 """Avro codec: compact, and the one format here whose stored schema can differ from the code's.
 
-The schema is derived from the type (``avro_schema.py``). ``reader_of`` gives the codec that reads what an older
+The schema is derived from the type (``schema_derivation.py``). ``reader_of`` gives the codec that reads what an older
 program wrote, by Avro's rules: new fields need a default, dropped fields are skipped, int may become float.
 """
 
